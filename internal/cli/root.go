@@ -77,7 +77,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage (see "pinniped help exit-codes")`,
 		if err := f.ApplyConfig(viper.New(), cmd); err != nil {
 			return err
 		}
-		return f.ExpandPathFlags(cmd)
+		return f.ExpandPathsIn(cmd.Flags())
 	}
 	root.SetIn(f.In)
 	root.SetOut(f.Out)

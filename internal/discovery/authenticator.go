@@ -7,6 +7,10 @@ import (
 	"fmt"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
 	authenticationv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/authentication/v1alpha1"
 )
 
@@ -57,10 +61,8 @@ func (c *Client) Authenticator(ctx context.Context, kind AuthenticatorType, name
 	var found []Authenticator
 	for _, k := range kinds {
 		some, err := c.authenticators(ctx, k, name)
-		switch {
-		case err != nil && name != "" && errors.Is(err, ErrNotFound):
-			// An authenticator of the other kind may have this name; if not, the error lists the existing ones.
-		case err != nil:
+		// An authenticator of the other kind may have this name; if not, the error lists the existing ones.
+		if err != nil && (name == "" || !errors.Is(err, ErrNotFound)) {
 			return nil, err
 		}
 		found = append(found, some...)
@@ -102,37 +104,20 @@ func (c *Client) noAuthenticator(ctx context.Context, kind AuthenticatorType, na
 	if name == "" {
 		return &missing{what: what}
 	}
+	wrong := &failure{doing: fmt.Sprintf("reading %s %q", what, name), kind: ErrNotFound}
 	others, err := c.Authenticators(ctx)
-	if err != nil {
-		others = nil // used only for the hint
+	if err != nil || len(others) == 0 {
+		return wrong // without a hint
 	}
-	return &wrongNameError{what: what, name: name, others: others}
-}
-
-// wrongNameError means that the cluster has no authenticator with the given name.
-type wrongNameError struct {
-	what, name string
-	others     []Authenticator
-}
-
-func (e *wrongNameError) Error() string {
-	return fmt.Sprintf("reading %s %q: not found", e.what, e.name)
-}
-func (e *wrongNameError) Is(target error) bool { return target == ErrNotFound }
-
-// Hint lists the flags for the existing authenticators.
-func (e *wrongNameError) Hint() string {
-	if len(e.others) == 0 {
-		return ""
-	}
-	flags := make([]string, 0, len(e.others))
-	for _, other := range e.others {
+	flags := make([]string, 0, len(others))
+	for _, other := range others {
 		flags = append(
 			flags,
 			fmt.Sprintf("--concierge-authenticator-type %s --concierge-authenticator-name %s", other.Type, other.Name),
 		)
 	}
-	return "the cluster has: " + strings.Join(flags, "; ")
+	wrong.hint = "the cluster has: " + strings.Join(flags, "; ")
+	return wrong
 }
 
 // missing means that the cluster has no object of a kind.
@@ -150,58 +135,42 @@ func (c *Client) authenticators(ctx context.Context, kind AuthenticatorType, nam
 	if name != "" {
 		op.verb, op.name = "get", name
 	}
-	var found []Authenticator
+	var jwts authenticationv1alpha1.JWTAuthenticatorList
+	var webhooks authenticationv1alpha1.WebhookAuthenticatorList
+	var into runtime.Object
 	switch {
 	case kind == JWT && name != "":
-		var jwt authenticationv1alpha1.JWTAuthenticator
-		if err := c.get(ctx, op, &jwt); err != nil {
-			return nil, err
-		}
-		found = append(found, fromJWT(&jwt))
+		jwts.Items = make([]authenticationv1alpha1.JWTAuthenticator, 1)
+		into = &jwts.Items[0]
 	case kind == JWT:
-		var list authenticationv1alpha1.JWTAuthenticatorList
-		if err := c.get(ctx, op, &list); err != nil {
-			return nil, err
-		}
-		for i := range list.Items {
-			found = append(found, fromJWT(&list.Items[i]))
-		}
+		into = &jwts
 	case name != "":
-		var webhook authenticationv1alpha1.WebhookAuthenticator
-		if err := c.get(ctx, op, &webhook); err != nil {
-			return nil, err
-		}
-		found = append(found, fromWebhook(&webhook))
+		webhooks.Items = make([]authenticationv1alpha1.WebhookAuthenticator, 1)
+		into = &webhooks.Items[0]
 	default:
-		var list authenticationv1alpha1.WebhookAuthenticatorList
-		if err := c.get(ctx, op, &list); err != nil {
-			return nil, err
-		}
-		for i := range list.Items {
-			found = append(found, fromWebhook(&list.Items[i]))
-		}
+		into = &webhooks
+	}
+	if err := c.request(op).Do(ctx).Into(into); err != nil {
+		return nil, c.explain(ctx, op, err)
+	}
+	var found []Authenticator
+	for i := range jwts.Items {
+		a, status := &jwts.Items[i], &jwts.Items[i].Status
+		found = append(found, Authenticator{JWT, a.Name, status.Phase, problem(status.Conditions), a})
+	}
+	for i := range webhooks.Items {
+		a, status := &webhooks.Items[i], &webhooks.Items[i].Status
+		found = append(found, Authenticator{Webhook, a.Name, status.Phase, problem(status.Conditions), nil})
 	}
 	return found, nil
 }
 
-func fromJWT(jwt *authenticationv1alpha1.JWTAuthenticator) Authenticator {
-	a := Authenticator{Type: JWT, Name: jwt.Name, Phase: jwt.Status.Phase, JWT: jwt}
-	for _, condition := range jwt.Status.Conditions {
-		if condition.Type == "Ready" && condition.Status == "False" {
-			a.Problem = condition.Message
-		}
+// problem returns the message of the condition Ready if that is false.
+func problem(conditions []metav1.Condition) string {
+	if ready := meta.FindStatusCondition(conditions, "Ready"); ready != nil && ready.Status == metav1.ConditionFalse {
+		return ready.Message
 	}
-	return a
-}
-
-func fromWebhook(webhook *authenticationv1alpha1.WebhookAuthenticator) Authenticator {
-	a := Authenticator{Type: Webhook, Name: webhook.Name, Phase: webhook.Status.Phase}
-	for _, condition := range webhook.Status.Conditions {
-		if condition.Type == "Ready" && condition.Status == "False" {
-			a.Problem = condition.Message
-		}
-	}
-	return a
+	return ""
 }
 
 // AuthenticatorCABundle returns the CA bundle (PEM) of an authenticator's spec.tls: inline, or from a Secret or

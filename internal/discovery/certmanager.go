@@ -3,7 +3,6 @@ package discovery
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"time"
 )
@@ -72,21 +71,15 @@ func (o *certificateObject) certificate() Certificate {
 }
 
 func certificateOperation(verb, namespace, name string) operation {
-	return operation{
-		verb: verb, resource: certManager.WithResource("certificates"), namespace: namespace, name: name,
-	}
+	return operation{verb, certManager.WithResource("certificates"), "", namespace, name}
 }
 
 // Certificate returns a cert-manager Certificate, or ErrNotFound, also if cert-manager is not installed.
 func (c *Client) Certificate(ctx context.Context, namespace, name string) (*Certificate, error) {
 	op := certificateOperation("get", namespace, name)
-	raw, err := c.request(op).Do(ctx).Raw()
-	if err != nil {
-		return nil, c.explain(ctx, op, err)
-	}
 	var object certificateObject
-	if err := json.Unmarshal(raw, &object); err != nil {
-		return nil, fmt.Errorf("decoding Certificate %q: %w", name, err)
+	if err := c.decode(ctx, op, c.request(op), fmt.Sprintf("Certificate %q", name), &object); err != nil {
+		return nil, err
 	}
 	found := object.certificate()
 	return &found, nil
@@ -95,13 +88,10 @@ func (c *Client) Certificate(ctx context.Context, namespace, name string) (*Cert
 // Certificates returns the Certificates of a namespace, or ErrNotFound if cert-manager is not installed.
 func (c *Client) Certificates(ctx context.Context, namespace string) ([]Certificate, error) {
 	op := certificateOperation("list", namespace, "")
-	raw, err := c.request(op).Do(ctx).Raw()
-	if err != nil {
-		return nil, c.explain(ctx, op, err)
-	}
 	var list struct{ Items []certificateObject }
-	if err := json.Unmarshal(raw, &list); err != nil {
-		return nil, fmt.Errorf("decoding the Certificates of namespace %q: %w", namespace, err)
+	what := fmt.Sprintf("the Certificates of namespace %q", namespace)
+	if err := c.decode(ctx, op, c.request(op), what, &list); err != nil {
+		return nil, err
 	}
 	all := make([]Certificate, 0, len(list.Items))
 	for i := range list.Items {

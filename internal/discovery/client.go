@@ -9,6 +9,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 
@@ -113,31 +114,36 @@ func (c *Client) CredentialIssuer(ctx context.Context, name string) (*configv1al
 		}
 		return onlyIssuer(all)
 	}
-	var issuer configv1alpha1.CredentialIssuer
-	op := operation{verb: "get", resource: c.groups.Config.WithResource("credentialissuers"), name: name}
-	if err := c.get(ctx, op, &issuer); err != nil {
-		return nil, err
-	}
-	c.stamp(&issuer)
-	return &issuer, nil
+	op := c.issuerOperation("get", name)
+	return c.stamped(decoded(ctx, c, op, c.request(op), &configv1alpha1.CredentialIssuer{}))
+}
+
+func (c *Client) issuerOperation(verb, name string) operation {
+	return operation{verb: verb, resource: c.groups.Config.WithResource("credentialissuers"), name: name}
 }
 
 // CredentialIssuers returns all CredentialIssuers of the cluster.
 func (c *Client) CredentialIssuers(ctx context.Context) ([]configv1alpha1.CredentialIssuer, error) {
-	var list configv1alpha1.CredentialIssuerList
-	op := operation{verb: "list", resource: c.groups.Config.WithResource("credentialissuers")}
-	if err := c.get(ctx, op, &list); err != nil {
+	op := c.issuerOperation("list", "")
+	list, err := decoded(ctx, c, op, c.request(op), &configv1alpha1.CredentialIssuerList{})
+	if err != nil {
 		return nil, err
 	}
 	for i := range list.Items {
-		c.stamp(&list.Items[i])
+		list.Items[i].SetGroupVersionKind(c.groups.Config.WithKind("CredentialIssuer"))
 	}
 	return list.Items, nil
 }
 
-// stamp sets apiVersion and kind, which decoding into a typed object drops, so that printed objects are complete.
-func (c *Client) stamp(issuer *configv1alpha1.CredentialIssuer) {
-	issuer.SetGroupVersionKind(c.groups.Config.WithKind("CredentialIssuer"))
+// stamped sets apiVersion and kind, which decoding into a typed object drops, so that printed objects are complete.
+func (c *Client) stamped(
+	issuer *configv1alpha1.CredentialIssuer,
+	err error,
+) (*configv1alpha1.CredentialIssuer, error) {
+	if err == nil {
+		issuer.SetGroupVersionKind(c.groups.Config.WithKind("CredentialIssuer"))
+	}
+	return issuer, err
 }
 
 // KubectlName returns RESOURCE.GROUP/NAME, the CredentialIssuer's full name for kubectl. The short name may resolve to
@@ -211,7 +217,15 @@ func (c *Client) patchIssuer(
 	body []byte,
 	opts ApplyOptions,
 ) (*configv1alpha1.CredentialIssuer, error) {
-	op := operation{verb: "patch", resource: c.groups.Config.WithResource("credentialissuers"), name: name}
+	op := c.issuerOperation("patch", name)
+	if opts.Status {
+		op.subresource = "status"
+	}
+	return c.stamped(decoded(ctx, c, op, c.patch(op, kind, body, opts), &configv1alpha1.CredentialIssuer{}))
+}
+
+// patch returns the request that patches the object of op.
+func (c *Client) patch(op operation, kind types.PatchType, body []byte, opts ApplyOptions) *rest.Request {
 	request := c.request(op).
 		Param("fieldManager", opts.FieldManager).
 		SetHeader("Content-Type", string(kind)).
@@ -222,16 +236,7 @@ func (c *Client) patchIssuer(
 	if opts.DryRun {
 		request.Param("dryRun", metav1.DryRunAll)
 	}
-	if opts.Status {
-		request.SubResource("status")
-		op.subresource = "status"
-	}
-	var issuer configv1alpha1.CredentialIssuer
-	if err := request.Do(ctx).Into(&issuer); err != nil {
-		return nil, c.explain(ctx, op, err)
-	}
-	c.stamp(&issuer)
-	return &issuer, nil
+	return request
 }
 
 func applyBody(object any, gvk schema.GroupVersionKind, name string) ([]byte, error) {
@@ -256,72 +261,20 @@ func applyBody(object any, gvk schema.GroupVersionKind, name string) ([]byte, er
 	return json.Marshal(fields)
 }
 
-// Secret returns a Secret, or ErrNotFound.
-func (c *Client) Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error) {
-	var secret corev1.Secret
-	op := operation{
-		verb:      "get",
-		resource:  corev1.SchemeGroupVersion.WithResource("secrets"),
-		namespace: namespace,
-		name:      name,
-	}
-	if err := c.get(ctx, op, &secret); err != nil {
-		return nil, err
-	}
-	return &secret, nil
-}
-
-// Service returns a Service, or ErrNotFound.
-func (c *Client) Service(ctx context.Context, namespace, name string) (*corev1.Service, error) {
-	var service corev1.Service
-	op := operation{
-		verb:      "get",
-		resource:  corev1.SchemeGroupVersion.WithResource("services"),
-		namespace: namespace,
-		name:      name,
-	}
-	if err := c.get(ctx, op, &service); err != nil {
-		return nil, err
-	}
-	return &service, nil
-}
-
-// ConfigMap returns a ConfigMap, or ErrNotFound.
-func (c *Client) ConfigMap(ctx context.Context, namespace, name string) (*corev1.ConfigMap, error) {
-	var configMap corev1.ConfigMap
-	op := operation{
-		verb:      "get",
-		resource:  corev1.SchemeGroupVersion.WithResource("configmaps"),
-		namespace: namespace,
-		name:      name,
-	}
-	if err := c.get(ctx, op, &configMap); err != nil {
-		return nil, err
-	}
-	return &configMap, nil
-}
-
 // ClusterTrustBundle returns the PEM of a ClusterTrustBundle, or ErrNotFound, also if the API server does not serve
 // them.
 func (c *Client) ClusterTrustBundle(ctx context.Context, name string) (pem string, err error) {
 	for _, version := range clusterTrustBundles {
 		op := operation{verb: "get", name: name, resource: version.WithResource("clustertrustbundles")}
-		var raw []byte
-		if raw, err = c.request(op).Do(ctx).Raw(); err != nil {
-			if err = c.explain(ctx, op, err); isNotFound(err) {
-				continue
-			}
-			return "", err
-		}
 		var found struct {
 			Spec struct {
 				TrustBundle string `json:"trustBundle"`
 			} `json:"spec"`
 		}
-		if err := json.Unmarshal(raw, &found); err != nil {
-			return "", fmt.Errorf("decoding ClusterTrustBundle %q: %w", name, err)
+		err = c.decode(ctx, op, c.request(op), fmt.Sprintf("ClusterTrustBundle %q", name), &found)
+		if !errors.Is(err, ErrNotFound) {
+			return found.Spec.TrustBundle, err
 		}
-		return found.Spec.TrustBundle, nil
 	}
 	return "", err
 }
@@ -333,14 +286,6 @@ func (c *Client) AgentNamespace(ctx context.Context) (string, error) {
 		verb: "get", resource: apiRegistration.WithResource("apiservices"),
 		name: c.groups.Login.Version + "." + c.groups.Login.Group,
 	}
-	raw, err := c.request(op).Do(ctx).Raw()
-	if err != nil {
-		err = c.explain(ctx, op, err)
-		if isNotFound(err) {
-			return "", &NotInstalledError{What: "APIService " + op.name, cause: err}
-		}
-		return "", err
-	}
 	var service struct {
 		Spec struct {
 			Service struct {
@@ -348,10 +293,13 @@ func (c *Client) AgentNamespace(ctx context.Context) (string, error) {
 			} `json:"service"`
 		} `json:"spec"`
 	}
-	if err := json.Unmarshal(raw, &service); err != nil {
-		return "", fmt.Errorf("decoding APIService %q: %w", op.name, err)
-	}
-	if service.Spec.Service.Namespace == "" {
+	err := c.decode(ctx, op, c.request(op), fmt.Sprintf("APIService %q", op.name), &service)
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return "", &NotInstalledError{What: "APIService " + op.name, cause: err}
+	case err != nil:
+		return "", err
+	case service.Spec.Service.Namespace == "":
 		return "", fmt.Errorf("APIService %q has no Service, so the agent's namespace is unknown", op.name)
 	}
 	return service.Spec.Service.Namespace, nil
@@ -363,17 +311,14 @@ func (c *Client) WhoAmI(ctx context.Context) (*identityv1alpha1.WhoAmIRequest, e
 	request := &identityv1alpha1.WhoAmIRequest{}
 	gvk := c.groups.Identity.WithKind("WhoAmIRequest")
 	request.SetGroupVersionKind(gvk)
-	var answer identityv1alpha1.WhoAmIRequest
-	err := c.rest[c.groups.Identity].Post().Resource(op.resource.Resource).Body(request).Do(ctx).Into(&answer)
-	if err != nil {
-		err = c.explain(ctx, op, err)
-		if isNotFound(err) {
-			return nil, &NotInstalledError{What: "API group " + c.groups.Identity.Group, cause: err}
-		}
-		return nil, err
+	answer, err := decoded(ctx, c, op, c.request(op).Body(request), &identityv1alpha1.WhoAmIRequest{})
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return nil, &NotInstalledError{What: "API group " + c.groups.Identity.Group, cause: err}
+	case err == nil:
+		answer.SetGroupVersionKind(gvk)
 	}
-	answer.SetGroupVersionKind(gvk)
-	return &answer, nil
+	return answer, err
 }
 
 // operation is a request in the terms of an RBAC rule.
@@ -385,8 +330,21 @@ type operation struct {
 	name        string
 }
 
+func coreOperation(verb, resource, namespace, name string) operation {
+	return operation{verb, corev1.SchemeGroupVersion.WithResource(resource), "", namespace, name}
+}
+
 func (c *Client) request(op operation) *rest.Request {
-	request := c.rest[op.resource.GroupVersion()].Verb(method(op.verb)).Resource(op.resource.Resource)
+	method := http.MethodGet
+	switch op.verb {
+	case "patch":
+		method = http.MethodPatch
+	case "delete":
+		method = http.MethodDelete
+	case "create":
+		method = http.MethodPost
+	}
+	request := c.rest[op.resource.GroupVersion()].Verb(method).Resource(op.resource.Resource).SubResource(op.subresource)
 	if op.namespace != "" {
 		request.Namespace(op.namespace)
 	}
@@ -396,9 +354,25 @@ func (c *Client) request(op operation) *rest.Request {
 	return request
 }
 
-func (c *Client) get(ctx context.Context, op operation, into runtime.Object) error {
-	if err := c.request(op).Do(ctx).Into(into); err != nil {
+// decoded sends the request of op, and returns object with the response, or nil.
+func decoded[T any, O interface {
+	*T
+	runtime.Object
+}](ctx context.Context, c *Client, op operation, request *rest.Request, object O) (O, error) {
+	if err := request.Do(ctx).Into(object); err != nil {
+		return nil, c.explain(ctx, op, err)
+	}
+	return object, nil
+}
+
+// decode sends the request of op, and decodes the response, which is what, from JSON.
+func (c *Client) decode(ctx context.Context, op operation, request *rest.Request, what string, into any) error {
+	raw, err := request.Do(ctx).Raw()
+	if err != nil {
 		return c.explain(ctx, op, err)
+	}
+	if err := json.Unmarshal(raw, into); err != nil {
+		return fmt.Errorf("decoding %s: %w", what, err)
 	}
 	return nil
 }

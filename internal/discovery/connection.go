@@ -20,16 +20,25 @@ const connectTimeout = 10 * time.Second
 // means the defaults. An empty caBundle means the system roots. Requests have no credential, and redirects are not
 // followed.
 func NewHTTPClient(cluster *clientcmdapi.Cluster, caBundle []byte) (*http.Client, error) {
+	transport, err := NewTransport(cluster, caBundle)
+	if err != nil {
+		return nil, err
+	}
+	transport.DisableKeepAlives = true // each try is a new handshake
+	return &http.Client{Transport: transport, Timeout: connectTimeout, CheckRedirect: NoRedirect}, nil
+}
+
+// NoRedirect is a http.Client.CheckRedirect that follows no redirect.
+func NoRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+
+// NewTransport returns the transport for NewHTTPClient.
+func NewTransport(cluster *clientcmdapi.Cluster, caBundle []byte) (*http.Transport, error) {
 	tlsConfig := &tls.Config{MinVersion: tls.VersionTLS12}
 	if len(caBundle) > 0 {
 		tlsConfig.RootCAs = x509.NewCertPool()
 		tlsConfig.RootCAs.AppendCertsFromPEM(caBundle)
 	}
-	transport := &http.Transport{
-		Proxy:             http.ProxyFromEnvironment,
-		TLSClientConfig:   tlsConfig,
-		DisableKeepAlives: true, // each try is a new handshake
-	}
+	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: tlsConfig}
 	if cluster != nil {
 		tlsConfig.ServerName = cluster.TLSServerName
 		// As the user's kubeconfig says; kubectl does the same.
@@ -42,11 +51,7 @@ func NewHTTPClient(cluster *clientcmdapi.Cluster, caBundle []byte) (*http.Client
 			transport.Proxy = http.ProxyURL(proxy)
 		}
 	}
-	return &http.Client{
-		Transport:     transport,
-		Timeout:       connectTimeout,
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}, nil
+	return transport, nil
 }
 
 // Try sends a GET request to address. A status code below 500 is success, as 401 and 403 are usual without a

@@ -19,29 +19,23 @@ var (
 	authorizationGroup = schema.GroupVersion{Group: "authorization.k8s.io", Version: "v1"}
 )
 
-// grantResource returns the resource of an object in a delegation.Grant.
-func grantResource(object map[string]any) (schema.GroupVersionResource, error) {
+// grantOperation returns the operation on an object in a delegation.Grant.
+func grantOperation(verb string, object map[string]any) (op operation, err error) {
+	metadata, _ := object["metadata"].(map[string]any)
+	op.verb = verb
+	op.namespace, _ = metadata["namespace"].(string)
+	op.name, _ = metadata["name"].(string)
 	switch object["kind"] {
 	case "Role":
-		return rbacGroup.WithResource("roles"), nil
+		op.resource = rbacGroup.WithResource("roles")
 	case "RoleBinding":
-		return rbacGroup.WithResource("rolebindings"), nil
+		op.resource = rbacGroup.WithResource("rolebindings")
 	case delegation.Kind:
-		return delegation.Resource(), nil
+		op.resource = delegation.Resource()
 	default:
-		return schema.GroupVersionResource{}, fmt.Errorf("%v is not part of a delegation", object["kind"])
+		err = fmt.Errorf("%v is not part of a delegation", object["kind"])
 	}
-}
-
-func grantOperation(verb string, object map[string]any) (operation, error) {
-	resource, err := grantResource(object)
-	if err != nil {
-		return operation{}, err
-	}
-	metadata, _ := object["metadata"].(map[string]any)
-	namespace, _ := metadata["namespace"].(string)
-	name, _ := metadata["name"].(string)
-	return operation{verb: verb, resource: resource, namespace: namespace, name: name}, nil
+	return op, err
 }
 
 // Delegations returns the TLSCertificateDelegations of a namespace, or of all namespaces if it is empty. It returns
@@ -106,17 +100,12 @@ func (c *Client) createReview(ctx context.Context, op operation, review map[stri
 	if err != nil {
 		return false, fmt.Errorf("encoding a %v: %w", review["kind"], err)
 	}
-	raw, err := c.request(op).SetHeader("Content-Type", "application/json").Body(body).Do(ctx).Raw()
-	if err != nil {
-		return false, c.explain(ctx, op, err)
-	}
 	var answer struct {
 		Status authorizationv1.SubjectAccessReviewStatus `json:"status"`
 	}
-	if err := json.Unmarshal(raw, &answer); err != nil {
-		return false, fmt.Errorf("decoding a %v: %w", review["kind"], err)
-	}
-	return answer.Status.Allowed, nil
+	request := c.request(op).SetHeader("Content-Type", "application/json").Body(body)
+	err = c.decode(ctx, op, request, fmt.Sprintf("a %v", review["kind"]), &answer)
+	return answer.Status.Allowed && err == nil, err
 }
 
 // ApplyGrant applies an object of a delegation.Grant by server-side apply. It returns ErrConflict if another manager
@@ -130,17 +119,7 @@ func (c *Client) ApplyGrant(ctx context.Context, object map[string]any, opts App
 	if err != nil {
 		return fmt.Errorf("encoding the %v: %w", object["kind"], err)
 	}
-	request := c.request(op).
-		Param("fieldManager", opts.FieldManager).
-		SetHeader("Content-Type", string(types.ApplyYAMLPatchType)).
-		Body(body)
-	if opts.Force {
-		request.Param("force", "true")
-	}
-	if opts.DryRun {
-		request.Param("dryRun", metav1.DryRunAll)
-	}
-	if err := request.Do(ctx).Error(); err != nil {
+	if err := c.patch(op, types.ApplyYAMLPatchType, body, opts).Do(ctx).Error(); err != nil {
 		return c.explain(ctx, op, err)
 	}
 	return nil
@@ -152,15 +131,9 @@ func (c *Client) Grant(ctx context.Context, object map[string]any) (map[string]a
 	if err != nil {
 		return nil, err
 	}
-	raw, err := c.request(op).Do(ctx).Raw()
-	if err != nil {
-		return nil, c.explain(ctx, op, err)
-	}
 	var found map[string]any
-	if err := json.Unmarshal(raw, &found); err != nil {
-		return nil, fmt.Errorf("decoding a %v: %w", object["kind"], err)
-	}
-	return found, nil
+	err = c.decode(ctx, op, c.request(op), fmt.Sprintf("a %v", object["kind"]), &found)
+	return found, err
 }
 
 // DeleteGrant deletes an object that Grant returned. It returns ErrConflict if the object has changed since.
@@ -172,19 +145,8 @@ func (c *Client) DeleteGrant(ctx context.Context, found map[string]any, dryRun b
 	metadata, _ := found["metadata"].(map[string]any)
 	uid, _ := metadata["uid"].(string)
 	version, _ := metadata["resourceVersion"].(string)
-	options := metav1.DeleteOptions{
-		TypeMeta:      metav1.TypeMeta{APIVersion: "v1", Kind: "DeleteOptions"},
-		Preconditions: &metav1.Preconditions{UID: (*types.UID)(&uid), ResourceVersion: &version},
-	}
 	if dryRun {
-		options.DryRun = []string{metav1.DryRunAll}
+		return c.remove(ctx, op, types.UID(uid), version, metav1.DryRunAll)
 	}
-	body, err := json.Marshal(options)
-	if err != nil {
-		return fmt.Errorf("encoding the preconditions: %w", err)
-	}
-	if err := c.request(op).SetHeader("Content-Type", "application/json").Body(body).Do(ctx).Error(); err != nil {
-		return c.explain(ctx, op, err)
-	}
-	return nil
+	return c.remove(ctx, op, types.UID(uid), version)
 }

@@ -17,11 +17,9 @@ var (
 	// ErrNotInstalled means that the cluster does not serve the API: no agent is installed with this suffix.
 	ErrNotInstalled = errors.New("the pinniped agent is not installed")
 	// ErrNoCredentialIssuer means that the API is installed, but has no CredentialIssuer.
-	ErrNoCredentialIssuer error = hinted{
-		"no CredentialIssuer in the cluster",
-		"the agent creates one when it first starts: check whether its pods are running; if it was " +
-			"deleted, apply it again: kubectl apply --server-side -f deploy/concierge/credentialissuer.yaml",
-	}
+	ErrNoCredentialIssuer = withHint(errors.New("no CredentialIssuer in the cluster"),
+		"the agent creates one when it first starts: check whether its pods are running; if it was "+
+			"deleted, apply it again: kubectl apply --server-side -f deploy/concierge/credentialissuer.yaml")
 	// ErrNotFound means that an object that was requested by name does not exist.
 	ErrNotFound = errors.New("not found")
 	// ErrForbidden means that the cluster does not permit the request. See ForbiddenError.
@@ -35,11 +33,6 @@ var (
 	// ErrConflict means that another manager owns a field, or that the object has changed.
 	ErrConflict = errors.New("conflict")
 )
-
-type hinted struct{ text, hint string }
-
-func (e hinted) Error() string { return e.text }
-func (e hinted) Hint() string  { return e.hint }
 
 // NotInstalledError names the missing part of the API. It is an ErrNotInstalled.
 type NotInstalledError struct {
@@ -180,7 +173,7 @@ type failure struct {
 	doing string
 	kind  error // one of the sentinels, or nil
 	cause error
-	look  string // a command that lists the existing objects, if one was not found by name
+	hint  string // hint on the existing objects, if one was not found by name
 }
 
 func (e *failure) Error() string {
@@ -202,15 +195,13 @@ func (e *failure) Hint() string {
 		return "the credential plugin in the kubeconfig returned no credential; its output is above"
 	case errors.Is(e.kind, ErrUnauthorized):
 		return "the credential in the kubeconfig does not work: it may have expired"
-	case errors.Is(e.kind, ErrNotFound) && e.look != "":
-		return "list them: " + e.look
+	case errors.Is(e.kind, ErrNotFound) && e.hint != "":
+		return e.hint
 	case errors.Is(e.kind, ErrConflict):
 		return "another client changed or manages this object: check it, then run the command again"
 	}
 	return ""
 }
-
-func isNotFound(err error) bool { return errors.Is(err, ErrNotFound) }
 
 // explain turns an error of the API server or the network into one of this package's errors.
 func (c *Client) explain(ctx context.Context, op operation, err error) error {
@@ -245,7 +236,7 @@ func (c *Client) explain(ctx context.Context, op operation, err error) error {
 		}
 		missing := &failure{doing: doing, kind: ErrNotFound, cause: err}
 		if c.isOurs(op.resource) && op.verb == "get" {
-			missing.look = "kubectl get " + op.resource.GroupResource().String()
+			missing.hint = "list them: kubectl get " + op.resource.GroupResource().String()
 		}
 		return missing
 	case errors.As(err, &netErr):

@@ -69,59 +69,55 @@ func ProxyService(spec *configv1alpha1.ImpersonationProxySpec, names configv1alp
 func Endpoint(issuer *configv1alpha1.CredentialIssuer, service *corev1.Service, published string) kubeconfig.Endpoint {
 	endpoint := kubeconfig.Endpoint{URL: published}
 	var names []string
+	addHost := func(host string) {
+		if host != "" {
+			names = append(names, withPort(host))
+		}
+	}
+	addURL := func(text string) {
+		if u, err := url.Parse(text); err == nil {
+			addHost(u.Host)
+		}
+	}
 	for i := range issuer.Status.Strategies {
 		if front := issuer.Status.Strategies[i].Frontend; front != nil && front.ImpersonationProxyInfo != nil {
-			if endpoint.URL == "" {
-				endpoint.URL = front.ImpersonationProxyInfo.Endpoint
-			}
-			if u, err := url.Parse(front.ImpersonationProxyInfo.Endpoint); err == nil && u.Host != "" {
-				names = append(names, withPort(u.Host))
-			}
+			endpoint.URL = cmp.Or(endpoint.URL, front.ImpersonationProxyInfo.Endpoint)
+			addURL(front.ImpersonationProxyInfo.Endpoint)
 		}
 	}
 	if serving := issuer.Status.ServingCertificate; serving != nil {
 		names = append(append(names, serving.DNSNames...), serving.IPAddresses...)
 	}
 	if spec := issuer.Spec.ImpersonationProxy; spec != nil {
-		if spec.ExternalEndpoint != "" {
-			names = append(names, withPort(spec.ExternalEndpoint))
-		}
-		if spec.Service.LoadBalancerIP != "" {
-			names = append(names, withPort(spec.Service.LoadBalancerIP))
-		}
+		addHost(spec.ExternalEndpoint)
+		addHost(spec.Service.LoadBalancerIP)
 	}
 	for _, address := range addressesOf(service) {
-		names = append(names, withPort(address))
+		addHost(address)
 	}
 	for _, revision := range issuer.Status.Revisions { // includes names that are no longer covered
 		names = append(names, revision.Names...)
-		if u, err := url.Parse(revision.Endpoint); err == nil && u.Host != "" {
-			names = append(names, withPort(u.Host))
-		}
+		addURL(revision.Endpoint)
 	}
 	endpoint.Names = kubeconfig.Canonical(names)
 	return endpoint
 }
 
-// addressesOf returns the addresses of a Service, which may be nil. Cluster IPs count only for type ClusterIP: other
-// clusters have the same ones, and their kubeconfigs must not match.
+// addressesOf returns the addresses of a Service, which may be nil; some may be empty. Cluster IPs count only for type
+// ClusterIP: other clusters have the same ones, and their kubeconfigs must not match.
 func addressesOf(service *corev1.Service) []string {
 	var addresses []string
 	switch {
 	case service == nil:
 	case service.Spec.Type == corev1.ServiceTypeClusterIP:
 		for _, address := range append([]string{service.Spec.ClusterIP}, service.Spec.ClusterIPs...) {
-			if address != "" && address != corev1.ClusterIPNone {
+			if address != corev1.ClusterIPNone {
 				addresses = append(addresses, address)
 			}
 		}
 	default:
 		for _, ingress := range service.Status.LoadBalancer.Ingress {
-			for _, address := range []string{ingress.Hostname, ingress.IP} {
-				if address != "" {
-					addresses = append(addresses, address)
-				}
-			}
+			addresses = append(addresses, ingress.Hostname, ingress.IP)
 		}
 	}
 	return addresses
@@ -139,7 +135,7 @@ func withPort(name string) string {
 	return name + ":443"
 }
 
-// services reads Services; *Client implements it.
+// services reads Services.
 type services interface {
 	Service(ctx context.Context, namespace, name string) (*corev1.Service, error)
 	AgentNamespace(ctx context.Context) (string, error)

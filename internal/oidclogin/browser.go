@@ -129,14 +129,13 @@ func (p *provider) logInWithBrowser(ctx context.Context, before *sessioncache.To
 	defer cancel()
 	answers := make(chan answer)
 	if listener != nil {
-		server := p.serve(ctx, listener, a, answers)
-		defer server.close()
+		defer p.serve(ctx, listener, a, answers)()
 	}
 	if !l.Quiet || l.SkipBrowser {
 		p.showLink(ctx, a, address, listener != nil, answers)
 	}
 	opened := make(chan error, 1)
-	go func() { opened <- p.openBrowser(ctx, address) }() // may block while the browser is open
+	go func() { opened <- l.openBrowser(ctx, address) }() // may block while the browser is open
 	for {
 		select {
 		case <-ctx.Done():
@@ -176,16 +175,16 @@ func (p *provider) showLink(
 
 // conclude exchanges the code for tokens, and shows the result in the browser.
 func (p *provider) conclude(ctx context.Context, a *authorization, got answer) (*sessioncache.Tokens, error) {
-	if got.err != nil {
-		got.show(page{problem: got.err})
-		return nil, got.err
+	var tokens *sessioncache.Tokens
+	err := got.err
+	if err == nil {
+		tokens, err = p.redeem(ctx, a, got.code)
 	}
-	tokens, err := p.redeem(ctx, a, got.code)
 	if err != nil {
 		got.show(page{problem: err})
 		return nil, err
 	}
-	got.show(page{user: userOf(tokens.ID.Claims), cluster: p.login.Cluster, issuer: p.login.Issuer})
+	got.show(page{user: UserOf(tokens), cluster: p.login.Cluster, issuer: p.login.Issuer})
 	return tokens, nil
 }
 
@@ -209,8 +208,7 @@ func (l *Login) listen(ctx context.Context) (net.Listener, error) {
 }
 
 // openBrowser opens the browser, unless SkipBrowser is set, and returns why that failed, as far as it can tell.
-func (p *provider) openBrowser(ctx context.Context, address string) error {
-	l := p.login
+func (l *Login) openBrowser(ctx context.Context, address string) error {
 	if l.SkipBrowser || l.OpenBrowser == nil {
 		return nil
 	}

@@ -2,29 +2,31 @@ package oidclogin
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/base64"
 	"errors"
+	"html"
 	"io"
 	"log"
 	"net"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 )
 
 // maxForm is the maximum size, in bytes, of the form that the browser posts.
 const maxForm = 64 << 10
 
-// callbackServer is the server on loopback to which the browser brings the issuer's response.
-type callbackServer struct{ http *http.Server }
-
-// serve starts the server, which sends the responses to a to answers. It rejects other requests without ending the
-// login: any web page and any local program can send requests here.
+// serve starts the server on loopback to which the browser brings the issuer's response. It sends the responses to a to
+// answers. It rejects other requests without ending the login: any web page and any local program can send requests
+// here. stop stops the server, with time for the browser to load the final page.
 func (p *provider) serve(
 	ctx context.Context,
 	listener net.Listener,
 	a *authorization,
 	answers chan<- answer,
-) *callbackServer {
+) (stop func()) {
 	mux := http.NewServeMux()
 	mux.HandleFunc(
 		callbackPath,
@@ -35,15 +37,12 @@ func (p *provider) serve(
 		ErrorLog: log.New(io.Discard, "", 0),
 	}
 	go func() { _ = server.Serve(listener) }() // always ErrServerClosed
-	return &callbackServer{http: server}
-}
-
-// close stops the server, with time for the browser to load the final page.
-func (s *callbackServer) close() {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-	defer cancel()
-	if err := s.http.Shutdown(ctx); err != nil {
-		_ = s.http.Close()
+	return func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		defer cancel()
+		if err := server.Shutdown(ctx); err != nil {
+			_ = server.Close()
+		}
 	}
 }
 
@@ -136,4 +135,99 @@ func forUs(host string, address net.Addr) bool {
 	}
 	_, own, err := net.SplitHostPort(address.String())
 	return err == nil && port == own && (name == "127.0.0.1" || name == "::1" || name == "localhost")
+}
+
+// page is the page that the browser shows at the end of a login.
+type page struct {
+	user, cluster, issuer string
+	problem               error // if the login failed
+}
+
+// pageStyle uses no external resource: the browser may reach only the issuer, and no third party may learn of the
+// login.
+const pageStyle = `:root{color-scheme:light dark;--back:#f4f6f8;--card:#fff;--text:#1c2733;--faint:#5b6b7b;--line:#dde3e9;--good:#1a7f4b;--bad:#b3261e}
+@media (prefers-color-scheme:dark){:root{--back:#11161c;--card:#1a222c;--text:#e6ebf0;--faint:#9fb0c0;--line:#2c3947;--good:#4fc98a;--bad:#ff8a80}}
+*{box-sizing:border-box}
+body{margin:0;min-height:100vh;display:flex;align-items:center;justify-content:center;padding:1.5rem;background:var(--back);color:var(--text);font:1rem/1.5 system-ui,sans-serif}
+main{width:100%;max-width:32rem;padding:2.5rem 2rem;background:var(--card);border:1px solid var(--line);border-radius:1rem;text-align:center}
+svg{width:4rem;height:4rem;fill:none;stroke-width:4;stroke-linecap:round;stroke-linejoin:round}
+.good svg{stroke:var(--good)}.bad svg{stroke:var(--bad)}
+h1{margin:1rem 0 .5rem;font-size:1.5rem;line-height:1.25}
+p{margin:.5rem 0;overflow-wrap:anywhere}
+dl{margin:1.5rem 0 0;padding-top:1.25rem;border-top:1px solid var(--line);display:grid;grid-template-columns:auto 1fr;gap:.4rem 1rem;text-align:left}
+dt{color:var(--faint)}dd{margin:0;overflow-wrap:anywhere;font-weight:600}
+.faint{color:var(--faint)}`
+
+const (
+	tick  = `<svg viewBox="0 0 48 48" aria-hidden="true"><circle cx="24" cy="24" r="21"/><path d="M14 25l7 7 13-15"/></svg>`
+	cross = `<svg viewBox="0 0 48 48" aria-hidden="true"><circle cx="24" cy="24" r="21"/><path d="M17 17l14 14M31 17L17 31"/></svg>`
+)
+
+// writePage writes the page as the response. It escapes by hand, because html/template makes the linker keep every
+// exported method, a quarter of the program's size.
+func writePage(w http.ResponseWriter, status int, p page) {
+	hash := sha256.Sum256([]byte(pageStyle))
+	header := w.Header()
+	header.Set("Content-Type", "text/html; charset=utf-8")
+	header.Set(
+		"Content-Security-Policy",
+		"default-src 'none'; style-src 'sha256-"+base64.StdEncoding.EncodeToString(
+			hash[:],
+		)+"'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+	)
+	header.Set("Cache-Control", "no-store")
+	header.Set("Referrer-Policy", "no-referrer")
+	header.Set("X-Content-Type-Options", "nosniff")
+	header.Set("X-Frame-Options", "DENY")
+	w.WriteHeader(status)
+	_, _ = w.Write([]byte(p.html())) // fails only if the browser is gone
+}
+
+func (p page) html() string {
+	title, class, mark, body := "You are logged in", "good", tick, p.success()
+	if p.problem != nil {
+		title, class, mark, body = "You are not logged in", "bad", cross, p.failure()
+	}
+	return `<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>` + title + `</title>
+<style>` + pageStyle + `</style>
+</head>
+<body>
+<main class="` + class + `">
+` + mark + `
+<h1>` + title + `</h1>
+` + body + `
+</main>
+</body>
+</html>
+`
+}
+
+func (p page) success() string {
+	text := "you have been logged in and may now close this tab"
+	if p.user != "" {
+		text = "<strong>" + html.EscapeString(p.user) + "</strong>, " + text
+	}
+	var rows strings.Builder
+	for _, row := range []struct{ name, value string }{{"User", p.user}, {"Cluster", p.cluster}, {"Issuer", p.issuer}} {
+		if row.value != "" {
+			rows.WriteString("<dt>" + row.name + "</dt><dd>" + html.EscapeString(row.value) + "</dd>\n")
+		}
+	}
+	return "<p>" + text + "</p>\n<dl>\n" + rows.String() + "</dl>"
+}
+
+func (p page) failure() string {
+	text := "<p>" + html.EscapeString(p.problem.Error()) + "</p>"
+	if hint, ok := errors.AsType[interface {
+		error
+		Hint() string
+	}](p.problem); ok && hint.Hint() != "" {
+		text += "\n<p class=\"faint\">" + html.EscapeString(hint.Hint()) + "</p>"
+	}
+	return text + "\n<p class=\"faint\">You may close this tab. The terminal says the same.</p>"
 }

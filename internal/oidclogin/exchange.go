@@ -23,11 +23,7 @@ const (
 func (p *provider) exchange(ctx context.Context, tokens *sessioncache.Tokens) (*Token, error) {
 	l := p.login
 	if tokens.Access == nil || tokens.Access.Token == "" {
-		return nil, fmt.Errorf(
-			"getting a token from %q for audience %q: there is no access token to exchange",
-			l.Issuer,
-			l.RequestAudience,
-		)
+		return nil, errors.New("there is no access token to exchange")
 	}
 	l.debugf("requesting a token for audience %q", l.RequestAudience)
 	var got struct {
@@ -36,12 +32,10 @@ func (p *provider) exchange(ctx context.Context, tokens *sessioncache.Tokens) (*
 		IssuedType string `json:"issued_token_type"`
 	}
 	err := p.postForm(ctx, p.metadata.TokenEndpoint, url.Values{
-		"grant_type": {grantTypeExchange},
-		"client_id":  {l.ClientID},
-		"audience":   {l.RequestAudience},
-		"subject_token": {
-			tokens.Access.Token,
-		},
+		"grant_type":           {grantTypeExchange},
+		"client_id":            {l.ClientID},
+		"audience":             {l.RequestAudience},
+		"subject_token":        {tokens.Access.Token},
 		"subject_token_type":   {tokenTypeAccessToken},
 		"requested_token_type": {tokenTypeJWT},
 	}, &got)
@@ -53,16 +47,11 @@ func (p *provider) exchange(ctx context.Context, tokens *sessioncache.Tokens) (*
 		err = fmt.Errorf("got a token of issued_token_type %q, not %s", printable(got.IssuedType), tokenTypeJWT)
 	}
 	if err != nil {
-		return nil, fmt.Errorf(
-			"getting a token from %q for audience %q: %w",
-			l.Issuer,
-			l.RequestAudience,
-			l.explain(err),
-		)
+		return nil, l.explain(err)
 	}
 	id, _, err := p.verify(ctx, got.Token, l.RequestAudience)
 	if err != nil {
-		return nil, fmt.Errorf("getting a token from %q for audience %q: %w", l.Issuer, l.RequestAudience, err)
+		return nil, err
 	}
 	return &Token{Raw: id.Token, Expiry: id.Expiry.Time}, nil
 }
@@ -107,11 +96,56 @@ func (p *provider) do(request *http.Request, into any) error {
 		return withHint(errors.New(refused.Error()), "the issuer has a problem: try again later, or contact its "+
 			"administrator")
 	}
-	if into == nil {
-		return nil
-	}
-	if err := json.Unmarshal(body, into); err != nil {
+	if into != nil && json.Unmarshal(body, into) != nil {
 		return errors.New("the response is not the expected JSON")
 	}
 	return nil
+}
+
+// Revocation is the result of revoking the tokens of a session at the issuer.
+type Revocation string
+
+// The results of Revoke.
+const (
+	Revoked     Revocation = "revoked"
+	NotOffered  Revocation = "not offered" // the issuer has no revocation endpoint
+	NothingToDo Revocation = "nothing to revoke"
+)
+
+// Revoke revokes the tokens at the issuer (RFC 7009), if it has a revocation endpoint. Login needs Issuer, ClientID and
+// the connection fields.
+func (l *Login) Revoke(ctx context.Context, tokens *sessioncache.Tokens) (Revocation, error) {
+	type token struct{ value, hint string }
+	var all []token
+	if tokens.Refresh != nil && tokens.Refresh.Token != "" {
+		all = append(all, token{tokens.Refresh.Token, "refresh_token"})
+	}
+	if tokens.Access != nil && tokens.Access.Token != "" &&
+		(tokens.Access.Expiry.IsZero() || tokens.Access.Expiry.After(l.now())) {
+		all = append(all, token{tokens.Access.Token, "access_token"})
+	}
+	if len(all) == 0 {
+		return NothingToDo, nil
+	}
+	p, err := l.discover(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer p.client.CloseIdleConnections()
+	if p.metadata.RevocationEndpoint == "" {
+		return NotOffered, nil
+	}
+	var problems []error
+	for _, one := range all {
+		err := p.postForm(ctx, p.metadata.RevocationEndpoint, url.Values{
+			"token": {one.value}, "token_type_hint": {one.hint}, "client_id": {l.ClientID},
+		}, nil)
+		if refused, ok := asRefusal(err); ok && refused.code == "unsupported_token_type" {
+			continue // RFC 7009, section 2.2.1: issuers must support only refresh tokens
+		}
+		if err != nil {
+			problems = append(problems, fmt.Errorf("revoking the %s at issuer %q: %w", one.hint, l.Issuer, l.explain(err)))
+		}
+	}
+	return Revoked, errors.Join(problems...)
 }

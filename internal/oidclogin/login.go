@@ -10,10 +10,12 @@
 package oidclogin
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -266,7 +268,7 @@ func (l *Login) give(ctx context.Context, p *provider, tokens *sessioncache.Toke
 	}
 	token, err := p.exchange(ctx, tokens)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("getting a token from %q for audience %q: %w", l.Issuer, l.RequestAudience, err)
 	}
 	token.Cached = cached
 	return token, nil
@@ -299,8 +301,10 @@ func (l *Login) needsExchange(tokens *sessioncache.Tokens) bool {
 
 // Key returns the session's key, computed as Pinniped's CLI does.
 func (l *Login) Key() sessioncache.Key {
+	scopes := slices.Clone(l.Scopes)
+	slices.Sort(scopes)
 	return sessioncache.Key{
-		Issuer: l.Issuer, ClientID: l.ClientID, Scopes: sorted(l.Scopes), UpstreamProviderName: l.UpstreamName,
+		Issuer: l.Issuer, ClientID: l.ClientID, Scopes: scopes, UpstreamProviderName: l.UpstreamName,
 		RedirectURI: "http://localhost:" + strconv.Itoa(int(l.ListenPort)) + "/callback",
 	}
 }
@@ -324,12 +328,6 @@ func (l *Login) warn(format string, args ...any) {
 	}
 	l.warned[text] = true
 	l.Terminal.Print("warning: " + text + "\n")
-}
-
-// warnNoIDToken explains why logins are needed so often.
-func (l *Login) warnNoIDToken() {
-	l.warn("issuer %s returns no ID token on refresh, so a login is needed whenever the ID token expires: "+
-		"ask its administrator to return one or extend its lifetime", l.Issuer)
 }
 
 // warnUnkept says that the next command needs a login again, if the tokens could not be stored.
@@ -370,18 +368,16 @@ func same(a, b *sessioncache.Tokens) bool {
 	if a == nil || b == nil {
 		return false
 	}
-	text := func(t *sessioncache.Tokens) (id, access string) {
+	text := func(t *sessioncache.Tokens) (texts [2]string) {
 		if t.ID != nil {
-			id = t.ID.Token
+			texts[0] = t.ID.Token
 		}
 		if t.Access != nil {
-			access = t.Access.Token
+			texts[1] = t.Access.Token
 		}
-		return id, access
+		return texts
 	}
-	idA, accessA := text(a)
-	idB, accessB := text(b)
-	return idA == idB && accessA == accessB
+	return text(a) == text(b)
 }
 
 func (l *Login) now() time.Time {
@@ -392,10 +388,7 @@ func (l *Login) now() time.Time {
 }
 
 func (l *Login) requestTimeout() time.Duration {
-	if l.RequestTimeout == 0 {
-		return defaultRequestTimeout
-	}
-	return l.RequestTimeout
+	return cmp.Or(l.RequestTimeout, defaultRequestTimeout)
 }
 
 func (l *Login) debugf(format string, args ...any) {

@@ -55,33 +55,20 @@ func (p *provider) logInWithPassword(ctx context.Context) (*sessioncache.Tokens,
 }
 
 func (p *provider) codeOfRedirect(a *authorization, response *http.Response) (string, error) {
+	issuer := p.login.Issuer
 	if response.StatusCode != http.StatusFound && response.StatusCode != http.StatusSeeOther {
-		err := fmt.Errorf(
-			"logging in to issuer %q: it returned %d instead of a redirect",
-			p.login.Issuer,
-			response.StatusCode,
-		)
+		err := fmt.Errorf("logging in to issuer %q: it returned %d instead of a redirect", issuer, response.StatusCode)
 		return "", withHint(err, "if --upstream-identity-provider-name is right, tell the Supervisor's administrator")
 	}
 	location, err := response.Location()
 	if err != nil {
-		return "", fmt.Errorf(
-			"logging in to issuer %q: %w",
-			p.login.Issuer,
-			errors.New("its response has no location"),
-		)
+		return "", fmt.Errorf("logging in to issuer %q: its response has no location", issuer)
 	}
 	expected, err := url.Parse(a.config.RedirectURL)
 	if err != nil || location.Scheme != expected.Scheme || location.Host != expected.Host ||
 		location.Path != expected.Path {
-		return "", withHint(
-			fmt.Errorf(
-				"logging in to issuer %q: it redirects to %q, not here",
-				p.login.Issuer,
-				printable(location.Redacted()),
-			),
-			"the identity provider needs a browser: --upstream-identity-provider-flow=browser_authcode",
-		)
+		err := fmt.Errorf("logging in to issuer %q: it redirects to %q, not here", issuer, printable(location.Redacted()))
+		return "", withHint(err, "the identity provider needs a browser: --upstream-identity-provider-flow=browser_authcode")
 	}
 	return p.codeFrom(a, location.Query())
 }

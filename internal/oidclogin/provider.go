@@ -77,10 +77,7 @@ func (l *Login) discover(ctx context.Context) (*provider, error) {
 		"device_authorization_endpoint": p.metadata.DeviceEndpoint, "revocation_endpoint": p.metadata.RevocationEndpoint,
 	} {
 		optional := strings.HasPrefix(name, "device") || strings.HasPrefix(name, "revocation")
-		if endpoint == "" && optional {
-			continue
-		}
-		if !isHTTPS(endpoint) {
+		if !isHTTPS(endpoint) && (endpoint != "" || !optional) {
 			return nil, withHint(
 				fmt.Errorf("the %s of issuer %q is %q, which is not an https URL", name, l.Issuer, printable(endpoint)),
 				"contact the issuer's administrator: secrets are only sent over TLS",
@@ -314,7 +311,8 @@ func (p *provider) accept(
 		case before == nil:
 			return nil, withHint(errors.New("the issuer sent no ID token"), "is \"openid\" one of the scopes (--scopes)?")
 		case !p.login.needsExchange(before):
-			p.login.warnNoIDToken()
+			p.login.warn("issuer %s returns no ID token on refresh, so a login is needed whenever the ID token expires: "+
+				"ask its administrator to return one or extend its lifetime", p.login.Issuer)
 			return nil, &refusal{code: "no ID token", description: "refresh returned none"}
 		}
 		tokens.ID = before.ID // it names the user; the access token is what is used
@@ -354,18 +352,14 @@ func names(id *sessioncache.IDToken, audience string) bool {
 	return false
 }
 
-// userOf returns the user's name from the first suitable claim of the ID token.
-func userOf(claims map[string]any) string {
-	for _, claim := range []string{"username", "preferred_username", "email", "name", "sub"} {
-		if name, ok := claims[claim].(string); ok && name != "" {
-			return printable(name)
+// UserOf returns the name of the user of a session, from the first suitable claim of the ID token, or "".
+func UserOf(tokens *sessioncache.Tokens) string {
+	if tokens.ID != nil {
+		for _, claim := range []string{"username", "preferred_username", "email", "name", "sub"} {
+			if name, ok := tokens.ID.Claims[claim].(string); ok && name != "" {
+				return printable(name)
+			}
 		}
 	}
 	return ""
-}
-
-func sorted(scopes []string) []string {
-	scopes = slices.Clone(scopes)
-	slices.Sort(scopes)
-	return scopes
 }

@@ -2,6 +2,7 @@ package factory
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -34,22 +35,34 @@ func CompleteValues(values ...string) cobra.CompletionFunc {
 
 // CompleteContexts completes the contexts of the kubeconfig that flags name.
 func (f *Factory) CompleteContexts(flags *ClusterFlags) cobra.CompletionFunc {
-	return func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-		_ = f.ApplyConfig(viper.New(), cmd) // complete even with a broken configuration
+	return f.complete(func(context.Context) ([]string, error) {
 		rules, _, err := f.loadingRules(flags.Kubeconfig)
 		if err != nil {
-			return nil, cobra.ShellCompDirectiveNoFileComp
+			return nil, err
 		}
 		raw, _, err := f.load(rules.GetLoadingPrecedence())
 		if err != nil {
+			return nil, err
+		}
+		return slices.Sorted(maps.Keys(raw.Contexts)), nil
+	})
+}
+
+// complete completes what list returns after the configuration is applied, or nothing after an error or too long.
+func (f *Factory) complete(list func(context.Context) ([]string, error)) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+		ctx := cmd.Context()
+		if ctx == nil {
+			ctx = context.Background()
+		}
+		ctx, cancel := context.WithTimeout(ctx, completionTimeout)
+		defer cancel()
+		_ = f.ApplyConfig(viper.New(), cmd) // complete even with a broken configuration
+		found, err := list(ctx)
+		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		contexts := make([]string, 0, len(raw.Contexts))
-		for name := range raw.Contexts {
-			contexts = append(contexts, name)
-		}
-		slices.Sort(contexts)
-		return contexts, cobra.ShellCompDirectiveNoFileComp
+		return found, cobra.ShellCompDirectiveNoFileComp
 	}
 }
 
@@ -60,28 +73,17 @@ func (f *Factory) CompleteFromCluster(
 	suffix *string,
 	list func(context.Context, *discovery.Client) ([]string, error),
 ) cobra.CompletionFunc {
-	return func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-		ctx := cmd.Context()
-		if ctx == nil {
-			ctx = context.Background()
-		}
-		ctx, cancel := context.WithTimeout(ctx, completionTimeout)
-		defer cancel()
-		_ = f.ApplyConfig(viper.New(), cmd) // complete even with a broken configuration
+	return f.complete(func(ctx context.Context) ([]string, error) {
 		cluster, err := f.Cluster(*flags)
 		if err != nil {
-			return nil, cobra.ShellCompDirectiveNoFileComp
+			return nil, err
 		}
 		client, err := f.Connect(cluster, *suffix)
 		if err != nil {
-			return nil, cobra.ShellCompDirectiveNoFileComp
+			return nil, err
 		}
-		found, err := list(ctx, client)
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		return found, cobra.ShellCompDirectiveNoFileComp
-	}
+		return list(ctx, client)
+	})
 }
 
 // CompleteSecrets completes the names of kubernetes.io/tls Secrets in namespace, or if it is empty, in the agent's

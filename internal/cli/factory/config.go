@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -71,7 +72,7 @@ const (
 // flag's own default.
 func Bind(flags *pflag.FlagSet, name, key string) {
 	if err := flags.SetAnnotation(name, bindAnnotation, []string{key}); err != nil {
-		panic(fmt.Errorf("binding --%s: %w: %w", name, errNoFlag, err)) // a bug
+		panic(fmt.Errorf("binding --%s: %w", name, err)) // a bug
 	}
 }
 
@@ -182,9 +183,9 @@ func (f *Factory) readConfigFile(v *viper.Viper) error {
 func unknownKeys(path string, unknown []string) error {
 	var quoted, near []string
 	for _, key := range unknown {
-		quoted = append(quoted, fmt.Sprintf("%q", key))
+		quoted = append(quoted, strconv.Quote(key))
 		if known := Nearest(key, keys()); known != "" {
-			near = append(near, fmt.Sprintf("%q", known))
+			near = append(near, strconv.Quote(known))
 		}
 	}
 	slices.Sort(quoted)

@@ -3,7 +3,6 @@ package factory
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -149,19 +148,12 @@ func deeper(cmd *cobra.Command, name string) []string {
 	return found
 }
 
-// OneOf returns a usage error with the rejected value of a flag and the accepted ones.
-func OneOf(flag, value string, accepted ...string) error {
-	return ui.Usage(fmt.Errorf("invalid value %q for --%s, supported values are %q", value, flag, accepted))
-}
-
-var errNoFlag = errors.New("no such flag")
-
-// CheckOneOf returns OneOf's error if value is not an accepted one.
+// CheckOneOf returns a usage error if the value of a flag is not an accepted one.
 func CheckOneOf(flag, value string, accepted ...string) error {
 	if slices.Contains(accepted, value) {
 		return nil
 	}
-	return OneOf(flag, value, accepted...)
+	return ui.Usage(fmt.Errorf("invalid value %q for --%s, supported values are %q", value, flag, accepted))
 }
 
 // Command is a command after flag parsing.

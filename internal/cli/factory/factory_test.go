@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
 	"github.com/spf13/viper"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
@@ -264,5 +265,95 @@ func TestOver(t *testing.T) {
 	}
 	if err := factory.Over(lagging{t.Context()}); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("its deadline is past: %v", err)
+	}
+}
+
+func TestExpandPath(t *testing.T) {
+	t.Parallel()
+	home := t.TempDir()
+	f := newFactory(nil, home)
+	for path, want := range map[string]string{
+		"": "", "-": "-", "a/~/b": "a/~/b", "./~": "./~", "/abs": "/abs",
+		"~": home, "~/.kube/config": filepath.Join(home, ".kube", "config"), "~//x": filepath.Join(home, "x"),
+	} {
+		if got, err := f.ExpandPath(path); err != nil || got != want {
+			t.Errorf("%q: want %q, got %q, %v", path, want, got, err)
+		}
+	}
+	for _, path := range []string{"~ann/x", "~x"} {
+		if got, err := f.ExpandPath(path); err == nil {
+			t.Errorf("%q: want an error, got %q", path, got)
+		}
+	}
+	if got, err := newFactory(nil, "").ExpandPath("~/x"); err == nil {
+		t.Errorf("without a home directory: want an error, got %q", got)
+	}
+}
+
+func TestExpandPathFlags(t *testing.T) {
+	t.Parallel()
+	home := t.TempDir()
+	cmd := &cobra.Command{Use: "x"}
+	one := cmd.Flags().String("merge-into", "", "")
+	several := cmd.Flags().StringArray("kubeconfigs", nil, "")
+	other := cmd.Flags().String("static-token", "", "")
+	if err := cmd.ParseFlags(
+		[]string{"--merge-into=~/a,b", "--kubeconfigs=~/c,d", "--kubeconfigs=e", "--static-token=~/t"},
+	); err != nil {
+		t.Fatal(err)
+	}
+	if err := newFactory(nil, home).ExpandPathsIn(cmd.Flags()); err != nil {
+		t.Fatal(err)
+	}
+	got := append([]string{*one, *other}, *several...)
+	want := []string{filepath.Join(home, "a,b"), "~/t", filepath.Join(home, "c,d"), "e"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+	if err := cmd.ParseFlags([]string{"--merge-into=~ann/a"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := newFactory(nil, home).ExpandPathsIn(cmd.Flags()); err == nil {
+		t.Error("want an error for another user's home directory")
+	}
+}
+
+// TestKubeconfigHints checks the hint for each cause of a missing cluster.
+func TestKubeconfigHints(t *testing.T) {
+	t.Parallel()
+	const give, choose, fix = "set the cluster's kubeconfig", "choose a context", "fix the file first"
+	const cluster = "clusters: [{name: a, cluster: {server: 'https://a.example.com'}}]\nusers: [{name: a, user: {}}]\n"
+	for name, test := range map[string]struct {
+		text    string // kubeconfig; "-" for none
+		context string
+		want    string
+	}{
+		"no file":                      {text: "-", want: give},
+		"an empty file":                {want: give},
+		"text":                         {text: "hello", want: give},
+		"a damaged file":               {text: "kind: Config\nclusters: [{name: a, cluster: {server: [1]}}]\n", want: fix},
+		"no contexts":                  {text: cluster, want: give},
+		"no current context":           {text: cluster + "contexts: [{name: a, context: {cluster: a, user: a}}]\n", want: choose},
+		"another context":              {text: cluster + "contexts: [{name: a, context: {cluster: a, user: a}}]\n", context: "b", want: choose},
+		"a context that leads nowhere": {text: cluster + "contexts: [{name: a, context: {cluster: x, user: a}}]\ncurrent-context: a\n", want: give},
+		"one of many that leads nowhere": {
+			text:    cluster + "contexts: [{name: a, context: {cluster: x, user: a}}, {name: b, context: {cluster: a, user: a}}]\n",
+			context: "a", want: choose,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			path := filepath.Join(t.TempDir(), "config")
+			if test.text != "-" {
+				write(t, path, test.text)
+			}
+			for _, flags := range []factory.ClusterFlags{{Kubeconfig: path}, {}} {
+				flags.Context = test.context
+				_, err := newFactory(map[string]string{"KUBECONFIG": path}, "").Cluster(flags)
+				if err == nil || !strings.HasPrefix(ui.HintOf(err), test.want) {
+					t.Errorf("want %q, got %v, hint %q", test.want, err, ui.HintOf(err))
+				}
+			}
+		})
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
@@ -50,10 +49,7 @@ func (f *Factory) ExpandPaths(paths []string) ([]string, error) {
 	return all, nil
 }
 
-// ExpandPathFlags expands the path flags of cmd. The root command calls it after ApplyConfig.
-func (f *Factory) ExpandPathFlags(cmd *cobra.Command) error { return f.ExpandPathsIn(cmd.Flags()) }
-
-// ExpandPathsIn expands the path flags in flags.
+// ExpandPathsIn expands the path flags in flags. The root command calls it after ApplyConfig.
 func (f *Factory) ExpandPathsIn(flags *pflag.FlagSet) error {
 	var failed error
 	flags.VisitAll(func(flag *pflag.Flag) {

@@ -68,12 +68,9 @@ func (c *concierge) addFlags(flags *pflag.FlagSet) {
 		"update the kubeconfig when your groups have changed (for one command, set "+updateVariable+"=true)",
 	)
 	flags.String("concierge-namespace", "", "no longer needed")
-	deprecate(flags, "concierge-namespace")
+	// Older kubeconfigs have it. There is no warning, because every kubectl command would show it.
+	flags.Lookup("concierge-namespace").Hidden = true
 }
-
-// deprecate hides a flag of older kubeconfigs, which is ignored. It prints no warning, because every kubectl command
-// would show it.
-func deprecate(flags *pflag.FlagSet, name string) { flags.Lookup(name).Hidden = true }
 
 // exchange returns the exchange for the flags.
 func (c *concierge) exchange() (*exchange, error) {

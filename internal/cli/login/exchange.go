@@ -20,8 +20,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	clientauthenticationv1beta1 "k8s.io/client-go/pkg/apis/clientauthentication/v1beta1"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	"github.com/pinniped-toolkit/pinniped/internal/discovery"
 	"github.com/pinniped-toolkit/pinniped/pkg/apis"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	loginv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/login/v1alpha1"
@@ -46,16 +48,11 @@ type exchange struct {
 	// headers are the impersonation headers for the last credential.
 	headers map[string][]string
 
-	// now is the local clock, which kubectl also uses for the expiry of credentials.
-	now func() time.Time
-	// kubeconfig returns the file from which kubectl runs this program, quoted for a shell.
-	kubeconfig func() string
+	// plugin has the clock, which kubectl also uses for the expiry of credentials, and prints the cluster's warnings.
+	plugin *Plugin
 
 	// used, if set, is called after a successful exchange, with the client and its open connection.
 	used func(context.Context, *http.Client)
-
-	// warn prints a line of the cluster's message about a successful login.
-	warn func(string)
 
 	// cluster is kubectl's TLS server name and proxy for the same endpoint, or nil.
 	cluster *clientauthenticationv1beta1.Cluster
@@ -95,7 +92,7 @@ func (e *exchange) do(ctx context.Context, token string) (*clientauthenticationv
 		credential, headers, err := result.credential()
 		if err == nil {
 			for _, warning := range result.warnings() {
-				e.warn(warning)
+				ui.Println(e.plugin.ErrOut, "warning: %s", warning)
 			}
 		}
 		if err == nil && e.strategy == serviceAccountToken && len(headers) == 0 {
@@ -115,44 +112,26 @@ func (e *exchange) do(ctx context.Context, token string) (*clientauthenticationv
 const serviceAccountToken = string(configv1alpha1.StrategyServiceAccountToken)
 
 func (e *exchange) client(certificates ...tls.Certificate) (*http.Client, error) {
-	tlsConfig := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: certificates}
-	if len(e.caBundle) > 0 {
-		tlsConfig.RootCAs = x509.NewCertPool()
-		tlsConfig.RootCAs.AppendCertsFromPEM(e.caBundle)
-	}
-	transport := &http.Transport{
-		Proxy:               http.ProxyFromEnvironment,
-		TLSClientConfig:     tlsConfig,
-		TLSHandshakeTimeout: 10 * time.Second,
-	}
+	cluster := &clientcmdapi.Cluster{} // always verified
 	if e.cluster != nil {
-		tlsConfig.ServerName = e.cluster.TLSServerName
-		if e.cluster.ProxyURL != "" {
-			proxy, err := url.Parse(e.cluster.ProxyURL)
-			if err != nil {
-				return nil, fmt.Errorf("reading the kubeconfig's proxy-url: %w", err)
-			}
-			transport.Proxy = http.ProxyURL(proxy)
-		}
+		cluster.TLSServerName, cluster.ProxyURL = e.cluster.TLSServerName, e.cluster.ProxyURL
 	}
-	return &http.Client{
-		Transport: transport,
-		// The request holds a token: send it nowhere else.
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}, nil
+	transport, err := discovery.NewTransport(cluster, e.caBundle)
+	if err != nil {
+		return nil, err
+	}
+	transport.TLSClientConfig.Certificates, transport.TLSHandshakeTimeout = certificates, 10*time.Second
+	// The request holds a token: send it nowhere else.
+	return &http.Client{Transport: transport, CheckRedirect: discovery.NoRedirect}, nil
 }
 
 // loginResponse is the cluster's response.
 type loginResponse struct {
-	status  int
-	header  http.Header
-	body    []byte
-	request *url.URL
-	group   string // requested API group
-
+	*exchange
+	status   int
+	header   http.Header
+	body     []byte
 	received time.Time // by the local clock
-
-	authenticator corev1.TypedLocalObjectReference
 }
 
 // refusedError means that the cluster does not accept the token.
@@ -182,52 +161,31 @@ func (e *exchange) post(ctx context.Context, client *http.Client, body []byte) (
 	if err != nil {
 		return nil, fmt.Errorf("reading the response from %q: %w", e.endpoint, err)
 	}
-	return &loginResponse{
-		status:        response.StatusCode,
-		header:        response.Header,
-		body:          content,
-		request:       target,
-		group:         e.groups.Login.Group,
-		authenticator: e.authenticator,
-		received:      e.now(),
-	}, nil
+	return &loginResponse{e, response.StatusCode, response.Header, content, e.plugin.Now()}, nil
 }
 
 // explain adds hints for the usual causes of a failed connection.
 func (e *exchange) explain(err error) error {
-	var urlErr *url.Error
-	if errors.As(err, &urlErr) {
-		err = urlErr.Err
-	}
-	err = fmt.Errorf("connecting to %q: %w", e.endpoint, err)
+	err = fmt.Errorf("connecting to %q: %w", e.endpoint, discovery.WithoutURL(err))
 	var unknown x509.UnknownAuthorityError
 	var hostname x509.HostnameError
 	var invalid x509.CertificateInvalidError
 	var verification *tls.CertificateVerificationError
+	hint := "check the network, the VPN and HTTPS_PROXY"
 	switch {
 	case errors.As(err, &unknown):
-		return ui.WithHint(
-			err,
-			"the cluster's CA has changed since this kubeconfig was created: run \"pinniped kubeconfig rotate %s\", or get "+
-				"a new kubeconfig",
-			e.kubeconfig(),
-		)
+		hint = "the cluster's CA has changed since this kubeconfig was created: run \"pinniped kubeconfig rotate " +
+			e.plugin.origin() + "\", or get a new kubeconfig"
 	case errors.As(err, &hostname):
-		return ui.WithHint(
-			err,
-			"the cluster's serving certificate lacks this address: get a new kubeconfig, or contact the cluster's "+
-				"administrator",
-		)
+		hint = "the cluster's serving certificate lacks this address: get a new kubeconfig, or contact the cluster's " +
+			"administrator"
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
-		return ui.WithHint(
-			err,
-			"the cluster's serving certificate has expired, or this computer's clock is wrong: contact the cluster's "+
-				"administrator",
-		)
+		hint = "the cluster's serving certificate has expired, or this computer's clock is wrong: contact the cluster's " +
+			"administrator"
 	case errors.As(err, &verification):
-		return ui.WithHint(err, "the cluster's serving certificate is not trustworthy: contact the cluster's administrator")
+		hint = "the cluster's serving certificate is not trustworthy: contact the cluster's administrator"
 	}
-	return ui.WithHint(err, "check the network, the VPN and HTTPS_PROXY")
+	return ui.WithHint(err, "%s", hint)
 }
 
 // retryAfter returns how long the cluster asks to wait before a retry, if it does.
@@ -253,7 +211,7 @@ func (a *loginResponse) credential() (
 	}
 	var result loginv1alpha1.TokenCredentialRequest
 	if err := json.Unmarshal(a.body, &result); err != nil {
-		return nil, nil, fmt.Errorf("decoding the response from %q: %w", a.request.Host, err)
+		return nil, nil, fmt.Errorf("decoding the response from %q: %w", a.endpoint.Host, err)
 	}
 	credential := result.Status.Credential
 	switch {
@@ -333,13 +291,13 @@ func (a *loginResponse) failure() error {
 	if json.Unmarshal(a.body, &status) == nil && status.Message != "" {
 		text = status.Message
 	}
-	err := fmt.Errorf("the cluster at %q returned %d: %s", a.request.Host, a.status, text)
+	err := fmt.Errorf("the cluster at %q returned %d: %s", a.endpoint.Host, a.status, text)
 	switch {
 	case a.status == http.StatusNotFound:
 		return ui.WithHint(
 			err,
 			"the cluster does not serve API group %s: check that the agent is installed with this API group suffix",
-			a.group,
+			a.groups.Login.Group,
 		)
 	case a.status >= 300 && a.status < 400:
 		return ui.WithHint(

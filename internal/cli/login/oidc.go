@@ -1,6 +1,7 @@
 package login
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
 	"errors"
@@ -78,13 +79,7 @@ programs such as k9s. With PINNIPED_DEBUG=true, the command prints what it decid
 		Args: factory.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.Plugin.readEnvironment(f)
-			if err := o.Complete(); err != nil {
-				return err
-			}
-			if err := o.Validate(); err != nil {
-				return err
-			}
-			return o.Run(cmd.Context())
+			return execute(cmd.Context(), o)
 		},
 	}
 	o.addFlags(f, cmd.Flags())
@@ -278,14 +273,7 @@ func ReadBundles(read func(path string) ([]byte, error), paths, data []string) (
 		}
 		bundles = append(bundles, content)
 	}
-	var joined []byte
-	for i, bundle := range bundles {
-		if i > 0 {
-			joined = append(joined, '\n')
-		}
-		joined = append(joined, bundle...)
-	}
-	return joined, nil
+	return bytes.Join(bundles, []byte("\n")), nil
 }
 
 // cluster returns the cluster's address for the page in the browser.
@@ -298,17 +286,4 @@ func (o *OIDCOptions) cluster() string {
 }
 
 // Run prints the credential.
-func (o *OIDCOptions) Run(ctx context.Context) error { return o.Plugin.run(ctx, "", session{o.login}) }
-
-// session is a source of tokens from a session at an issuer.
-type session struct{ login *oidclogin.Login }
-
-func (s session) token(ctx context.Context) (token, error) { return given(s.login.Token(ctx)) }
-func (s session) renew(ctx context.Context) (token, error) { return given(s.login.Renew(ctx)) }
-
-func given(t *oidclogin.Token, err error) (token, error) {
-	if err != nil {
-		return token{}, err
-	}
-	return token{raw: t.Raw, expiry: t.Expiry, cached: t.Cached}, nil
-}
+func (o *OIDCOptions) Run(ctx context.Context) error { return o.Plugin.run(ctx, "", o.login) }

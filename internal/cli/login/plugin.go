@@ -2,15 +2,18 @@ package login
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+	clientauthenticationv1 "k8s.io/client-go/pkg/apis/clientauthentication/v1"
 	clientauthenticationv1beta1 "k8s.io/client-go/pkg/apis/clientauthentication/v1beta1"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
@@ -33,9 +36,7 @@ type Plugin struct {
 	ExecInfo string   // KUBERNETES_EXEC_INFO
 	Now      func() time.Time
 	Debug    bool
-	// Origin returns the kubeconfig with a login with these arguments, for a hint.
-	Origin func(args []string) string
-	Parent func() int // PID of kubectl; nil if the caller is this process
+	Parent   func() int // PID of kubectl; nil if the caller is this process
 	// Find returns the kubeconfig with a login with these arguments, and its user, or nil if unknown.
 	Find func(args []string) (path, name string, user *clientcmdapi.AuthInfo)
 
@@ -54,7 +55,6 @@ func newPlugin(f *factory.Factory) Plugin {
 		IOStreams: f.IOStreams,
 		Args:      f.Args,
 		Now:       f.Now,
-		Origin:    func(args []string) string { return origin(f, args) },
 		Find: func(args []string) (path, name string, user *clientcmdapi.AuthInfo) {
 			return findUser(f, args)
 		},
@@ -96,6 +96,17 @@ func (p *Plugin) readEnvironment(f *factory.Factory) {
 	p.ExecInfo, p.Debug = f.Getenv("KUBERNETES_EXEC_INFO"), f.Getenv("PINNIPED_DEBUG") == "true"
 }
 
+// execute calls Complete, Validate and Run.
+func execute(ctx context.Context, c factory.Command) error {
+	if err := c.Complete(); err != nil {
+		return err
+	}
+	if err := c.Validate(); err != nil {
+		return err
+	}
+	return c.Run(ctx)
+}
+
 // complete parses the caller's information.
 func (p *Plugin) complete() { p.info = parseExecInfo(p.ExecInfo) }
 
@@ -112,25 +123,16 @@ func (p *Plugin) validate() error {
 		return ui.WithHint(ui.Usage(fmt.Errorf("invalid Concierge parameters: %w", err)),
 			"create a new kubeconfig with \"pinniped get kubeconfig\"")
 	}
-	p.exchange.now = p.Now
-	p.exchange.kubeconfig = func() string { return p.Origin(p.Args) }
-	p.exchange.warn = func(text string) { ui.Println(p.ErrOut, "warning: %s", text) }
+	p.exchange.plugin = p
 	p.exchange.cluster = p.info.clusterAt(p.concierge.Endpoint)
 	return nil
 }
 
-// token is a token of a source.
-type token struct {
-	raw    string
-	expiry time.Time // zero if unknown
-	cached bool      // renew may return a better one
-}
-
-// source returns tokens.
+// source returns tokens; *oidclogin.Login implements it.
 type source interface {
-	token(ctx context.Context) (token, error)
-	// renew returns a new token, because the cluster has refused the last one.
-	renew(ctx context.Context) (token, error)
+	Token(ctx context.Context) (*oidclogin.Token, error)
+	// Renew returns a new token, because the cluster has refused the last one.
+	Renew(ctx context.Context) (*oidclogin.Token, error)
 }
 
 // run responds with the cached credential, or with a new one for a token of the source.
@@ -202,9 +204,9 @@ func (p *Plugin) obtain(
 	}
 	// Get the token before taking the lock: a browser login may take minutes, and the lock is shared with exchanges for
 	// other clusters.
-	given, err := from.token(ctx)
-	if err == nil && want.not != nil && given.raw == want.not.Token {
-		given, err = from.renew(ctx) // the cluster refuses the token itself
+	given, err := from.Token(ctx)
+	if err == nil && want.not != nil && given.Raw == want.not.Token {
+		given, err = from.Renew(ctx) // the cluster refuses the token itself
 	}
 	if err != nil {
 		return nil, nil, err
@@ -268,25 +270,25 @@ func (p *Plugin) alone(ctx context.Context, cache *credentialcache.Cache, key st
 // the issuer may have new keys, or the user new groups.
 func (p *Plugin) credential(
 	ctx context.Context,
-	given token,
+	given *oidclogin.Token,
 	from source,
 ) (*clientauthenticationv1beta1.ExecCredentialStatus, error) {
 	if p.exchange == nil {
-		credential := &clientauthenticationv1beta1.ExecCredentialStatus{Token: given.raw}
-		if !given.expiry.IsZero() {
-			expiry := metav1.NewTime(given.expiry)
+		credential := &clientauthenticationv1beta1.ExecCredentialStatus{Token: given.Raw}
+		if !given.Expiry.IsZero() {
+			expiry := metav1.NewTime(given.Expiry)
 			credential.ExpirationTimestamp = &expiry
 		}
 		return credential, nil
 	}
 	p.debugf("exchanging the token at %q", p.concierge.Endpoint)
-	credential, err := p.exchange.do(ctx, given.raw)
-	if _, refused := errors.AsType[*refusedError](err); refused && given.cached {
+	credential, err := p.exchange.do(ctx, given.Raw)
+	if _, refused := errors.AsType[*refusedError](err); refused && given.Cached {
 		p.debugf("%v: renewing the session", err)
-		if given, err = from.renew(ctx); err != nil {
+		if given, err = from.Renew(ctx); err != nil {
 			return nil, err
 		}
-		credential, err = p.exchange.do(ctx, given.raw)
+		credential, err = p.exchange.do(ctx, given.Raw)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("exchanging the token for a cluster credential: %w", err)
@@ -294,8 +296,53 @@ func (p *Plugin) credential(
 	return credential, nil
 }
 
+// respond writes the credential to the caller. Both versions of the API have the same fields.
 func (p *Plugin) respond(credential *clientauthenticationv1beta1.ExecCredentialStatus) error {
-	return writeCredential(p.Out, p.info.apiVersion(), credential)
+	response := clientauthenticationv1beta1.ExecCredential{
+		TypeMeta: metav1.TypeMeta{
+			APIVersion: clientauthenticationv1beta1.SchemeGroupVersion.String(), Kind: "ExecCredential",
+		},
+		Status: credential,
+	}
+	if v1 := clientauthenticationv1.SchemeGroupVersion.String(); p.info.APIVersion == v1 {
+		response.APIVersion = v1
+	}
+	text, err := json.Marshal(response)
+	if err != nil {
+		return fmt.Errorf("encoding the credential: %w", err)
+	}
+	if _, err := p.Out.Write(append(text, '\n')); err != nil {
+		return fmt.Errorf("writing the credential: %w", err)
+	}
+	return nil
+}
+
+// execInfo is the content of KUBERNETES_EXEC_INFO, from kubectl.
+type execInfo struct {
+	APIVersion string                                         `json:"apiVersion"`
+	Spec       clientauthenticationv1beta1.ExecCredentialSpec `json:"spec"`
+}
+
+// parseExecInfo parses KUBERNETES_EXEC_INFO. If it is empty or invalid, the response has version v1beta1 and the
+// cluster is unknown.
+func parseExecInfo(text string) execInfo {
+	var info execInfo
+	if text == "" || json.Unmarshal([]byte(text), &info) != nil {
+		return execInfo{}
+	}
+	return info
+}
+
+// forbidsInput reports whether the caller does not share the terminal's input.
+func (i *execInfo) forbidsInput() bool { return i.APIVersion != "" && !i.Spec.Interactive }
+
+// clusterAt returns the caller's cluster if it is the one at endpoint, or nil.
+func (i *execInfo) clusterAt(endpoint string) *clientauthenticationv1beta1.Cluster {
+	cluster := i.Spec.Cluster
+	if cluster == nil || strings.TrimRight(cluster.Server, "/") != strings.TrimRight(endpoint, "/") {
+		return nil
+	}
+	return cluster
 }
 
 func (p *Plugin) debugf(format string, args ...any) {
@@ -304,9 +351,9 @@ func (p *Plugin) debugf(format string, args ...any) {
 	}
 }
 
-// origin returns the kubeconfig with a login with these arguments, quoted for a shell, or FILE if unknown.
-func origin(f *factory.Factory, args []string) string {
-	path, _, user := findUser(f, args)
+// origin returns the kubeconfig with this login, quoted for a shell, or FILE if unknown.
+func (p *Plugin) origin() string {
+	path, _, user := p.Find(p.Args)
 	if user == nil {
 		return "FILE"
 	}

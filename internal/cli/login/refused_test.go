@@ -5,6 +5,8 @@ import (
 	"context"
 	"encoding/json"
 	"encoding/pem"
+	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
@@ -12,20 +14,23 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/oauth2"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	clientauthenticationv1beta1 "k8s.io/client-go/pkg/apis/clientauthentication/v1beta1"
+
+	"github.com/pinniped-toolkit/pinniped/internal/oidclogin"
 )
 
 // twoTokens returns one token, and another one after renewal.
 type twoTokens struct{ renewals int }
 
-func (s *twoTokens) token(context.Context) (token, error) {
-	return token{raw: "first", expiry: time.Now().Add(time.Hour), cached: true}, nil
+func (s *twoTokens) Token(context.Context) (*oidclogin.Token, error) {
+	return &oidclogin.Token{Raw: "first", Expiry: time.Now().Add(time.Hour), Cached: true}, nil
 }
 
-func (s *twoTokens) renew(context.Context) (token, error) {
+func (s *twoTokens) Renew(context.Context) (*oidclogin.Token, error) {
 	s.renewals++
-	return token{raw: "second", expiry: time.Now().Add(time.Hour)}, nil
+	return &oidclogin.Token{Raw: "second", Expiry: time.Now().Add(time.Hour)}, nil
 }
 
 // TestRefusedToken checks a token that is used as the credential, and that the cluster refuses.
@@ -100,5 +105,48 @@ func TestRefusedToken(t *testing.T) {
 				t.Errorf("want the %s token in the cache, got %s, %v", test.want, &out, err)
 			}
 		})
+	}
+}
+
+// cancelling is a user who cancels each login in the browser.
+type cancelling struct{ browsers int }
+
+func (c *cancelling) Token(context.Context) (*oidclogin.Token, error) {
+	c.browsers++
+	return nil, fmt.Errorf("logging in: %w", &oauth2.RetrieveError{
+		Response: &http.Response{StatusCode: http.StatusBadRequest}, ErrorCode: "access_denied",
+	})
+}
+
+func (c *cancelling) Renew(ctx context.Context) (*oidclogin.Token, error) { return c.Token(ctx) }
+
+// TestARefusalCounts checks that kubectl does not start another login right after the user has cancelled one.
+func TestARefusalCounts(t *testing.T) {
+	t.Parallel()
+	now, parent := time.Now(), 4711
+	person, path := &cancelling{}, filepath.Join(t.TempDir(), "credentials.yaml")
+	run := func() error {
+		plugin := &Plugin{
+			IOStreams: genericiooptions.IOStreams{Out: io.Discard, ErrOut: io.Discard}, Parent: func() int { return parent },
+			CachePath: path, Now: func() time.Time { return now },
+		}
+		return plugin.run(t.Context(), "", person)
+	}
+	first := run()
+	for range 5 {
+		if err := run(); err == nil || err.Error() != first.Error() {
+			t.Errorf("want %v, got %v", first, err)
+		}
+	}
+	if person.browsers != 1 {
+		t.Errorf("%d browsers were opened", person.browsers)
+	}
+	parent++ // the next command
+	if err := run(); err == nil || person.browsers != 2 {
+		t.Errorf("%d browsers, %v", person.browsers, err)
+	}
+	now = now.Add(time.Minute) // k9s retries later
+	if err := run(); err == nil || person.browsers != 3 {
+		t.Errorf("%d browsers, %v", person.browsers, err)
 	}
 }

@@ -1,3 +1,4 @@
+// Package login implements `pinniped login`, the exec credential plugins that kubectl runs.
 package login
 
 import (
@@ -11,7 +12,22 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	"github.com/pinniped-toolkit/pinniped/internal/oidclogin"
 )
+
+// NewCommand returns the command.
+func NewCommand(f *factory.Factory) *cobra.Command {
+	cmd := factory.Group(factory.WithoutConfig(&cobra.Command{
+		Use:   "login",
+		Short: "Log in as kubectl's credential plugin",
+		Long: `Log in as kubectl's credential plugin. "pinniped get kubeconfig" writes these commands into a kubeconfig, and kubectl runs
+them. You do not need to run them yourself.`,
+		Example: `  # In a kubeconfig, as written by "pinniped get kubeconfig"
+  pinniped login static --token-env TOKEN`,
+	}))
+	cmd.AddCommand(newOIDC(f), newStatic(f))
+	return cmd
+}
 
 // StaticOptions holds the inputs of `login static`; a test fills it directly.
 type StaticOptions struct {
@@ -34,13 +50,7 @@ credential.`,
 		Args: factory.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.Plugin.readEnvironment(f)
-			if err := o.Complete(); err != nil {
-				return err
-			}
-			if err := o.Validate(); err != nil {
-				return err
-			}
-			return o.Run(cmd.Context())
+			return execute(cmd.Context(), o)
 		},
 	}
 	o.addFlags(f, cmd.Flags())
@@ -64,24 +74,19 @@ func (o *StaticOptions) Complete() error {
 
 // resolve reads the token from the environment, if it is set there.
 func (o *StaticOptions) resolve() error {
-	if o.TokenEnv != "" {
-		token, set := o.LookupEnv(o.TokenEnv)
-		switch {
-		case !set:
-			return ui.WithHint(
-				fmt.Errorf("--token-env variable %q is not set", o.TokenEnv),
-				"export %s with your token before you run kubectl",
-				o.TokenEnv,
-			)
-		case token == "":
-			return ui.WithHint(
-				fmt.Errorf("--token-env variable %q is empty", o.TokenEnv),
-				"export %s with your token before you run kubectl",
-				o.TokenEnv,
-			)
-		}
-		o.Token = token
+	if o.TokenEnv == "" {
+		return nil
 	}
+	token, set := o.LookupEnv(o.TokenEnv)
+	if token == "" {
+		problem := "empty"
+		if !set {
+			problem = "not set"
+		}
+		return ui.WithHint(fmt.Errorf("--token-env variable %q is %s", o.TokenEnv, problem),
+			"export %s with your token before you run kubectl", o.TokenEnv)
+	}
+	o.Token = token
 	return nil
 }
 
@@ -100,5 +105,7 @@ func (o *StaticOptions) Run(ctx context.Context) error {
 // fixed is a source with one token.
 type fixed string
 
-func (f fixed) token(context.Context) (token, error)     { return token{raw: string(f)}, nil }
-func (f fixed) renew(ctx context.Context) (token, error) { return f.token(ctx) }
+func (f fixed) Token(context.Context) (*oidclogin.Token, error) {
+	return &oidclogin.Token{Raw: string(f)}, nil
+}
+func (f fixed) Renew(ctx context.Context) (*oidclogin.Token, error) { return f.Token(ctx) }

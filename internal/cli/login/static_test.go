@@ -2,7 +2,6 @@ package login
 
 import (
 	"bytes"
-	"context"
 	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
@@ -19,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	clientauthenticationv1beta1 "k8s.io/client-go/pkg/apis/clientauthentication/v1beta1"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/test/discoverytest"
@@ -33,7 +33,7 @@ func options(t *testing.T, endpoint, caData string) (*StaticOptions, *bytes.Buff
 		Plugin: Plugin{
 			IOStreams: genericiooptions.IOStreams{Out: &out, ErrOut: &bytes.Buffer{}},
 			CachePath: filepath.Join(t.TempDir(), "credentials.yaml"), Now: time.Now,
-			Origin: func([]string) string { return "FILE" },
+			Find: func([]string) (string, string, *clientcmdapi.AuthInfo) { return "", "", nil },
 		},
 		Token:     "token",
 		LookupEnv: func(string) (string, bool) { return "", false },
@@ -47,16 +47,6 @@ func options(t *testing.T, endpoint, caData string) (*StaticOptions, *bytes.Buff
 		APIGroupSuffix:    suffix,
 	}
 	return o, &out
-}
-
-func run(ctx context.Context, o *StaticOptions) error {
-	if err := o.Complete(); err != nil {
-		return err
-	}
-	if err := o.Validate(); err != nil {
-		return err
-	}
-	return o.Run(ctx)
 }
 
 func cluster(t *testing.T) *discoverytest.Server {
@@ -78,7 +68,7 @@ func TestRequest(t *testing.T) {
 	t.Parallel()
 	server := cluster(t)
 	o, out := options(t, server.URL, server.CAData())
-	if err := run(t.Context(), o); err != nil {
+	if err := execute(t.Context(), o); err != nil {
 		t.Fatal(err)
 	}
 	want := []discoverytest.Request{
@@ -114,7 +104,7 @@ func TestCachedUntilShortlyBeforeExpiry(t *testing.T) {
 	}{{0, 1}, {time.Minute, 1}, {4 * time.Minute, 1}, {4*time.Minute + 45*time.Second, 2}} {
 		now = start.Add(step.after)
 		out.Reset()
-		if err := run(t.Context(), o); err != nil || out.Len() == 0 {
+		if err := execute(t.Context(), o); err != nil || out.Len() == 0 {
 			t.Fatal(err)
 		}
 		if got := server.Exchanges(); got != step.exchanges {
@@ -122,7 +112,7 @@ func TestCachedUntilShortlyBeforeExpiry(t *testing.T) {
 		}
 	}
 	o.Plugin.Args = append(o.Plugin.Args, "--another-flag")
-	if err := run(t.Context(), o); err != nil || server.Exchanges() != 3 {
+	if err := execute(t.Context(), o); err != nil || server.Exchanges() != 3 {
 		t.Errorf("want another exchange for other arguments, got %d, %v", server.Exchanges(), err)
 	}
 }
@@ -144,7 +134,7 @@ func TestWrongClock(t *testing.T) {
 			}{{0, 1}, {4 * time.Minute, 1}, {6 * time.Minute, 2}} {
 				later = step.after
 				out.Reset()
-				if err := run(t.Context(), o); err != nil {
+				if err := execute(t.Context(), o); err != nil {
 					t.Fatal(err)
 				}
 				if got := server.Exchanges(); got != step.exchanges {
@@ -175,7 +165,7 @@ func TestRetries(t *testing.T) {
 			server := cluster(t)
 			server.FailExchanges(test.failures...)
 			o, out := options(t, server.URL, server.CAData())
-			err := run(t.Context(), o)
+			err := execute(t.Context(), o)
 			if test.says == "" && err != nil ||
 				test.says != "" && (err == nil || !strings.Contains(err.Error(), test.says) || out.Len() > 0) {
 				t.Errorf("want an error that says %q, got %v", test.says, err)
@@ -228,7 +218,7 @@ func TestResponses(t *testing.T) {
 			}))
 			t.Cleanup(server.Close)
 			o, out := options(t, server.URL, caData(server))
-			err := run(t.Context(), o)
+			err := execute(t.Context(), o)
 			if err == nil || !strings.Contains(err.Error(), test.says) || !strings.Contains(ui.HintOf(err), test.hint) ||
 				out.Len() > 0 {
 				t.Errorf(
@@ -255,7 +245,7 @@ func TestNeverFollowsRedirects(t *testing.T) {
 	}))
 	t.Cleanup(server.Close)
 	o, _ := options(t, server.URL, caData(server))
-	if err := run(t.Context(), o); err == nil || !strings.Contains(err.Error(), "returned 307") || leaked.Load() {
+	if err := execute(t.Context(), o); err == nil || !strings.Contains(err.Error(), "returned 307") || leaked.Load() {
 		t.Errorf("want an error and no second request, got %v, %v", err, leaked.Load())
 	}
 }
@@ -294,7 +284,7 @@ func TestClusterInfo(t *testing.T) {
 			t.Parallel()
 			o, _ := options(t, "https://"+address.Host, server.CAData())
 			o.Plugin.ExecInfo = test.info
-			err := run(t.Context(), o)
+			err := execute(t.Context(), o)
 			if test.says == "" && err != nil || test.says != "" && (err == nil || !strings.Contains(err.Error(), test.says)) {
 				t.Errorf("want an error that says %q, got %v", test.says, err)
 			}
@@ -308,7 +298,7 @@ func TestSecretsStayOut(t *testing.T) {
 	o, _ := options(t, "https://127.0.0.1:1", "")
 	var errOut bytes.Buffer
 	o.Token, o.Plugin.Debug, o.Plugin.ErrOut = "very-secret", true, &errOut
-	err := run(t.Context(), o)
+	err := execute(t.Context(), o)
 	if err == nil || strings.Contains(err.Error()+ui.HintOf(err)+errOut.String(), "very-secret") || errOut.Len() == 0 {
 		t.Errorf("want an error and a debug line without the token, got %v, %q", err, &errOut)
 	}
@@ -331,7 +321,7 @@ func TestOneExchange(t *testing.T) {
 		o, out := options(t, server.URL, server.CAData())
 		o.Plugin.CachePath = first.Plugin.CachePath
 		all.Go(func() {
-			if err := run(t.Context(), o); err != nil || !strings.Contains(out.String(), "PRIVATE KEY") {
+			if err := execute(t.Context(), o); err != nil || !strings.Contains(out.String(), "PRIVATE KEY") {
 				t.Errorf("want a credential, got %v", err)
 			}
 		})

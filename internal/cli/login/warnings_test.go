@@ -61,7 +61,7 @@ func TestWarnings(t *testing.T) {
 			t.Cleanup(server.Close)
 			ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
 			o, _ := options(t, server.URL, base64.StdEncoding.EncodeToString(ca))
-			err := run(t.Context(), o)
+			err := execute(t.Context(), o)
 			text := ""
 			if err != nil {
 				text = err.Error()

@@ -1,68 +1,60 @@
 package migrate
 
 import (
+	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
-	"strings"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
 )
 
-// kubectl builds command lines for the cluster that was checked.
-type kubectl struct {
-	flags []string
-}
+// kubectl holds the flags of command lines for the cluster that was checked.
+type kubectl []string
 
-func newKubectl(cluster factory.ClusterFlags) kubectl {
-	var flags []string
+func newKubectl(cluster factory.ClusterFlags) (k kubectl) {
 	if cluster.Kubeconfig != "" {
-		flags = append(flags, "--kubeconfig="+cluster.Kubeconfig)
+		k = append(k, "--kubeconfig="+cluster.Kubeconfig)
 	}
 	if cluster.Context != "" {
-		flags = append(flags, "--context="+cluster.Context)
+		k = append(k, "--context="+cluster.Context)
 	}
-	return kubectl{flags}
+	return k
 }
 
 // line returns a kubectl command line, with --namespace if namespace is not empty.
 func (k kubectl) line(namespace string, words ...string) string {
-	all := append([]string{"kubectl"}, k.flags...)
+	flags := slices.Clone(k)
 	if namespace != "" {
-		all = append(all, "--namespace="+namespace)
+		flags = append(flags, "--namespace="+namespace)
 	}
-	all = append(all, words...)
-	quoted := make([]string, 0, len(all))
-	for _, word := range all {
-		quoted = append(quoted, ui.ShellWord(word))
+	line := "kubectl"
+	for _, word := range append(flags, words...) {
+		line += " " + ui.ShellWord(word)
 	}
-	return strings.Join(quoted, " ")
+	return line
 }
 
 // patch returns the command line that applies a JSON patch.
 func (k kubectl) patch(ref discovery.Ref, patch []operation, more ...string) (string, error) {
-	encoded, err := encode(patch)
+	encoded, err := json.Marshal(patch)
 	if err != nil {
 		return "", fmt.Errorf("encoding the patch of %s: %w", describe(ref), err)
 	}
-	words := append([]string{"patch", kubectlName(ref), "--type=json", "--patch=" + encoded}, more...)
+	words := append([]string{"patch", kubectlName(ref), "--type=json", "--patch=" + string(encoded)}, more...)
 	return k.line(ref.Namespace, words...), nil
 }
 
 // each returns one command line per namespace; cluster-scoped objects come first.
 func (k kubectl) each(objects []found, words func(names []string) []string) []string {
-	var namespaces []string
 	names := map[string][]string{}
 	for _, object := range objects {
-		if names[object.Ref.Namespace] == nil {
-			namespaces = append(namespaces, object.Ref.Namespace)
-		}
 		names[object.Ref.Namespace] = append(names[object.Ref.Namespace], kubectlName(object.Ref))
 	}
-	slices.Sort(namespaces)
 	var lines []string
-	for _, namespace := range namespaces {
+	for _, namespace := range slices.Sorted(maps.Keys(names)) {
 		lines = append(lines, k.line(namespace, words(names[namespace])...))
 	}
 	return lines

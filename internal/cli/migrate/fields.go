@@ -1,7 +1,6 @@
 package migrate
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -22,6 +21,11 @@ var installers = []string{"kapp", "helm", "Helm", "before-first-apply", applier}
 func byInstaller(entry metav1.ManagedFieldsEntry) bool {
 	return entry.Operation == metav1.ManagedFieldsOperationUpdate && entry.Subresource == "" &&
 		(slices.Contains(installers, entry.Manager) || strings.HasPrefix(entry.Manager, "kubectl-"))
+}
+
+// byApplier reports whether kubectl's server-side apply owns the fields of an entry.
+func byApplier(entry metav1.ManagedFieldsEntry) bool {
+	return entry.Manager == applier && entry.Operation == metav1.ManagedFieldsOperationApply && entry.Subresource == ""
 }
 
 // byOthers reports whether a controller has applied the fields of an entry, and would apply them again.
@@ -57,7 +61,7 @@ func mergeManagers(object found) ([]operation, error) {
 		switch {
 		case byInstaller(entry):
 			entries = append(entries, i)
-		case entry.Manager == applier && entry.Operation == metav1.ManagedFieldsOperationApply && entry.Subresource == "":
+		case byApplier(entry):
 			both = true
 		}
 	}
@@ -87,9 +91,7 @@ func merge(entries []metav1.ManagedFieldsEntry) ([]metav1.ManagedFieldsEntry, er
 	var kept []metav1.ManagedFieldsEntry
 	var one *metav1.ManagedFieldsEntry
 	for _, entry := range entries {
-		applied := entry.Manager == applier && entry.Operation == metav1.ManagedFieldsOperationApply &&
-			entry.Subresource == ""
-		if !applied && !byInstaller(entry) {
+		if !byApplier(entry) && !byInstaller(entry) {
 			kept = append(kept, entry)
 			continue
 		}
@@ -123,9 +125,4 @@ func release(object found) []operation {
 
 func ofDeployment(owner metav1.OwnerReference) bool {
 	return owner.Kind == "Deployment" && strings.HasPrefix(owner.APIVersion, "apps/")
-}
-
-func encode(patch []operation) (string, error) {
-	encoded, err := json.Marshal(patch)
-	return string(encoded), err
 }

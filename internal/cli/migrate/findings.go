@@ -10,6 +10,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	"github.com/pinniped-toolkit/pinniped/internal/discovery"
 )
 
 // decide returns what is installed and what blocks the next step.
@@ -128,31 +129,17 @@ func (d *rollout) rolledOut() bool {
 func (s *state) elsewhere(kubectl) (*result.MigrationFinding, error) {
 	switch {
 	case s.apiNamespace != "" && s.apiNamespace != namespace:
-		return &result.MigrationFinding{
-			Reason:   result.MigrationElsewhere,
-			InTheWay: true,
-			Message: fmt.Sprintf(
-				"the Concierge APIs are served from namespace %q, but the agent's manifests use namespace %q, so both would "+
-					"claim the same APIs. Install the agent from an overlay that uses Pinniped's namespace and names, or "+
-					"reinstall Pinniped under its usual names",
-				s.apiNamespace,
-				namespace,
-			),
-		}, nil
+		return &result.MigrationFinding{Reason: result.MigrationElsewhere, InTheWay: true, Message: fmt.Sprintf(
+			"the Concierge APIs are served from namespace %q, but the agent's manifests use namespace %q, so both would "+
+				"claim the same APIs. Install the agent from an overlay that uses Pinniped's namespace and names, or "+
+				"reinstall Pinniped under its usual names", s.apiNamespace, namespace)}, nil
 	case s.apiNamespace == "" || s.stage() != result.StageNone:
 		return nil, nil
 	}
-	return &result.MigrationFinding{
-		Reason:   result.MigrationElsewhere,
-		InTheWay: true,
-		Objects:  []string{describe(deployment)},
-		Message: fmt.Sprintf(
-			"the Concierge APIs are served from namespace %q, where Deployment %q is neither Pinniped's nor the agent's. "+
-				"Pinniped may have been installed under another name, and the agent's manifests do not replace that installation",
-			namespace,
-			app,
-		),
-	}, nil
+	return about(deployment, result.MigrationElsewhere, true,
+		"the Concierge APIs are served from namespace %q, where Deployment %q is neither Pinniped's nor the agent's. "+
+			"Pinniped may have been installed under another name, and the agent's manifests do not replace that installation",
+		namespace, app), nil
 }
 
 func (s *state) ownedByDeployment(k kubectl) (*result.MigrationFinding, error) {
@@ -174,6 +161,19 @@ func (s *state) ownedByDeployment(k kubectl) (*result.MigrationFinding, error) {
 		finding.Commands = append(finding.Commands, line)
 	}
 	return orNone(finding), nil
+}
+
+// about returns a finding about one object.
+func about(
+	object discovery.Ref,
+	reason result.MigrationReason,
+	inTheWay bool,
+	format string,
+	args ...any,
+) *result.MigrationFinding {
+	return &result.MigrationFinding{
+		Reason: reason, InTheWay: inTheWay, Objects: []string{describe(object)}, Message: fmt.Sprintf(format, args...),
+	}
 }
 
 // orNone returns nil for a finding without objects.
@@ -307,18 +307,10 @@ func kappKeys(of map[string]string) []string {
 }
 
 func (s *state) rollingOut(k kubectl) (*result.MigrationFinding, error) {
-	return &result.MigrationFinding{
-		Reason:   result.MigrationRollingOut,
-		InTheWay: true,
-		Objects:  []string{describe(deployment)},
-		Message: "not all of the agent's pods serve yet, and pods of Pinniped may still need these objects. Wait, or " +
-			"find out why the pods do not serve. To go back at once, run: " + k.line(
-			namespace,
-			"rollout",
-			"undo",
-			kubectlName(deployment),
-		),
-	}, nil
+	return about(deployment, result.MigrationRollingOut, true,
+		"not all of the agent's pods serve yet, and pods of Pinniped may still need these objects. Wait, or "+
+			"find out why the pods do not serve. To go back at once, run: %s",
+		k.line(namespace, "rollout", "undo", kubectlName(deployment))), nil
 }
 
 func (s *state) leftOfPinniped(k kubectl) (*result.MigrationFinding, error) {
@@ -343,25 +335,18 @@ func (s *state) privileged(k kubectl) (*result.MigrationFinding, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &result.MigrationFinding{
-		Reason:  result.MigrationPrivileged,
-		Objects: []string{describe(s.shared[at].Ref)},
-		Message: fmt.Sprintf(
-			"the namespace permits more than the agent needs (%s: %q), because Pinniped's kube-cert-agent needed it",
-			enforce,
-			s.shared[at].Labels[enforce],
-		),
-		Commands: []string{line},
-	}, nil
+	finding := about(s.shared[at].Ref, result.MigrationPrivileged, false,
+		"the namespace permits more than the agent needs (%s: %q), because Pinniped's kube-cert-agent needed it",
+		enforce, s.shared[at].Labels[enforce])
+	finding.Commands = []string{line}
+	return finding, nil
 }
 
 // restrict returns the command that sets the restricted Pod Security level on a namespace. It applies all labels
 // server-side instead of using `kubectl label`, so that Pinniped's manifests can be applied later without a conflict.
 func (k kubectl) restrict(namespace found) (string, error) {
-	labels := maps.Clone(namespace.Labels)
-	if labels == nil {
-		labels = map[string]string{}
-	}
+	labels := map[string]string{}
+	maps.Copy(labels, namespace.Labels)
 	delete(labels, "kubernetes.io/metadata.name") // set by the API server
 	labels[enforce] = "restricted"
 	encoded, err := json.Marshal(map[string]any{

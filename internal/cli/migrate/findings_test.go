@@ -277,7 +277,7 @@ func TestFieldManagersAreMerged(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	encoded, err := encode(patch)
+	encoded, err := json.Marshal(patch)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -287,7 +287,7 @@ func TestFieldManagersAreMerged(t *testing.T) {
 		`"fieldsV1":{"f:status":{}},"subresource":"status"},` +
 		`{"manager":"kubectl","operation":"Apply","apiVersion":"apps/v1","fieldsType":"FieldsV1",` +
 		`"fieldsV1":{"f:spec":{"f:paused":{},"f:replicas":{}}}}]}]`
-	if diff := cmp.Diff(want, encoded); diff != "" {
+	if diff := cmp.Diff(want, string(encoded)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

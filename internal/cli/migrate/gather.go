@@ -84,13 +84,18 @@ func gather(ctx context.Context, cluster *discovery.Client) (*state, error) {
 	var lock sync.Mutex
 	group, reading := errgroup.WithContext(ctx)
 	group.SetLimit(8)
+	ifFound := func(read func() error) {
+		group.Go(func() error {
+			if err := read(); !errors.Is(err, discovery.ErrNotFound) {
+				return err
+			}
+			return nil
+		})
+	}
 	read := func(refs []discovery.Ref, into *[]found) {
 		for _, ref := range refs {
-			group.Go(func() error {
+			ifFound(func() error {
 				meta, err := cluster.Metadata(reading, ref)
-				if errors.Is(err, discovery.ErrNotFound) {
-					return nil
-				}
 				if err != nil {
 					return err
 				}
@@ -102,11 +107,8 @@ func gather(ctx context.Context, cluster *discovery.Client) (*state, error) {
 		}
 	}
 	list := func(ref discovery.Ref, label string, into *[]found, keep func(metav1.ObjectMeta) bool) {
-		group.Go(func() error {
+		ifFound(func() error {
 			all, err := cluster.ListMetadata(reading, ref.Resource, ref.Namespace, label)
-			if errors.Is(err, discovery.ErrNotFound) {
-				return nil
-			}
 			if err != nil {
 				return err
 			}
@@ -114,19 +116,15 @@ func gather(ctx context.Context, cluster *discovery.Client) (*state, error) {
 			defer lock.Unlock()
 			for _, meta := range all {
 				if keep == nil || keep(meta) {
-					*into = append(*into, found{named(ref, meta.Name), meta})
+					ref.Name = meta.Name
+					*into = append(*into, found{ref, meta})
 				}
 			}
 			return nil
 		})
 	}
 	whole := func(ref discovery.Ref, into any) {
-		group.Go(func() error {
-			if err := cluster.Object(reading, ref, into); err != nil && !errors.Is(err, discovery.ErrNotFound) {
-				return err
-			}
-			return nil
-		})
+		ifFound(func() error { return cluster.Object(reading, ref, into) })
 	}
 	read(shared(), &s.shared)
 	read(pinnipeds(), &s.pinnipeds)
@@ -204,10 +202,4 @@ func (s *state) sort() {
 			return strings.Compare(describe(a.Ref), describe(b.Ref))
 		})
 	}
-}
-
-// named returns a reference to another object of the same kind and namespace.
-func named(ref discovery.Ref, name string) discovery.Ref {
-	ref.Name = name
-	return ref
 }

@@ -1,6 +1,8 @@
 package migrate
 
 import (
+	"slices"
+
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
@@ -42,14 +44,6 @@ func granted(namespace string, names ...string) []discovery.Ref {
 	return append(in(namespace, rbac("rolebindings"), names...), in(namespace, rbac("roles"), names...)...)
 }
 
-func concat(all ...[]discovery.Ref) []discovery.Ref {
-	var refs []discovery.Ref
-	for _, some := range all {
-		refs = append(refs, some...)
-	}
-	return refs
-}
-
 var deployment = discovery.Ref{Resource: v1("apps", "deployments"), Namespace: namespace, Name: app}
 
 var issuer = discovery.Ref{
@@ -64,7 +58,7 @@ var agentConfig = discovery.Ref{Resource: core("configmaps"), Namespace: namespa
 // applied returns the objects that both manifests have, and that deploy/upgrade applies.
 func applied() []discovery.Ref {
 	groups := apis.GroupsFor(apis.DefaultGroupSuffix)
-	return concat(
+	return slices.Concat(
 		in("", v1("apiextensions.k8s.io", "customresourcedefinitions"), "credentialissuers."+groups.Config.Group,
 			"jwtauthenticators."+groups.Authentication.Group, "webhookauthenticators."+groups.Authentication.Group),
 		in("", v1("apiregistration.k8s.io", "apiservices"), groups.Login.Version+"."+groups.Login.Group,
@@ -80,12 +74,12 @@ func applied() []discovery.Ref {
 
 // shared returns the objects that both Pinniped and the agent need.
 func shared() []discovery.Ref {
-	return concat(in("", core("namespaces"), namespace), []discovery.Ref{issuer}, applied())
+	return slices.Concat(in("", core("namespaces"), namespace), []discovery.Ref{issuer}, applied())
 }
 
 // pinnipeds returns the objects that only Pinniped needs: from its manifests, or created by it.
 func pinnipeds() []discovery.Ref {
-	return concat(
+	return slices.Concat(
 		in(namespace, v1("apps", "deployments"), app+"-kube-cert-agent"),
 		granted(namespace, app+"-kube-cert-agent", app+"-aggregated-api-server"),
 		in(namespace, core("serviceaccounts"), app+"-kube-cert-agent"),
@@ -102,7 +96,7 @@ func pinnipeds() []discovery.Ref {
 func agents() []discovery.Ref {
 	const flowControl = "flowcontrol.apiserver.k8s.io"
 	const admission = "admissionregistration.k8s.io" // not in API servers before 1.30
-	return concat(
+	return slices.Concat(
 		in(namespace, v1("networking.k8s.io", "networkpolicies"), app),
 		in(namespace, v1("policy", "poddisruptionbudgets"), app),
 		granted(namespace, app+"-agent"),

@@ -21,11 +21,7 @@ func (s *state) strategies() []configv1alpha1.CredentialIssuerStrategy {
 			Strategies []configv1alpha1.CredentialIssuerStrategy `json:"strategies"`
 		} `json:"status"`
 	}
-	encoded, err := json.Marshal(s.issuer)
-	if err == nil {
-		err = json.Unmarshal(encoded, &status)
-	}
-	if err != nil { // a status of another shape has no strategies
+	if s.decodeIssuer(&status) != nil { // a status of another shape has no strategies
 		return nil
 	}
 	return status.Status.Strategies
@@ -37,13 +33,10 @@ func (s *state) loginsAtAPIServer(kubectl) (*result.MigrationFinding, error) {
 	for _, strategy := range s.strategies() {
 		if strategy.Type == configv1alpha1.StrategyKubeClusterSigningCertificate &&
 			strategy.Status == configv1alpha1.StrategySuccess {
-			return &result.MigrationFinding{
-				Reason:  result.MigrationLoginsAtAPIServer,
-				Objects: []string{describe(issuer)},
-				Message: "users may log in directly to the API server, with certificates that Pinniped signs with the " +
-					"cluster's own key. The agent signs such certificates only with the component deploy/clustersigner. Without " +
-					"this component, these users need kubeconfigs for the impersonation proxy, which must be enabled",
-			}, nil
+			return about(issuer, result.MigrationLoginsAtAPIServer, false,
+				"users may log in directly to the API server, with certificates that Pinniped signs with the "+
+					"cluster's own key. The agent signs such certificates only with the component deploy/clustersigner. Without "+
+					"this component, these users need kubeconfigs for the impersonation proxy, which must be enabled"), nil
 		}
 	}
 	return nil, nil
@@ -115,12 +108,9 @@ func (s *state) settingsOfPinniped(kubectl) (*result.MigrationFinding, error) {
 	if len(said) == 0 {
 		return nil, nil
 	}
-	return settingsFinding(
+	return about(config, result.MigrationSettings, false,
 		"these settings of Pinniped are not migrated: %s. After the installation, set what you still need in ConfigMap "+
-			"%q or in the Deployment",
-		strings.Join(said, ", "),
-		agentConfig.Name,
-	), nil
+			"%q or in the Deployment", strings.Join(said, ", "), agentConfig.Name), nil
 }
 
 // settingsLeftBehind lists settings in Pinniped's ConfigMap, which the agent does not read. Earlier versions of the
@@ -138,19 +128,17 @@ func (s *state) settingsLeftBehind(k kubectl) (*result.MigrationFinding, error) 
 	if len(said) == 0 {
 		return nil, nil
 	}
-	return settingsFinding("these settings are not in effect: %s. The agent reads ConfigMap %q. Set what you still need "+
-		"there (%s), and restart the agent (%s)", strings.Join(said, ", "), agentConfig.Name,
+	return about(
+		config,
+		result.MigrationSettings,
+		false,
+		"these settings are not in effect: %s. The agent reads ConfigMap %q. Set what you still need "+
+			"there (%s), and restart the agent (%s)",
+		strings.Join(said, ", "),
+		agentConfig.Name,
 		k.line(namespace, "edit", kubectlName(agentConfig)),
-		k.line(namespace, "rollout", "restart", kubectlName(deployment))), nil
-}
-
-// settingsFinding returns a finding about settings in Pinniped's ConfigMap.
-func settingsFinding(format string, args ...any) *result.MigrationFinding {
-	return &result.MigrationFinding{
-		Reason:  result.MigrationSettings,
-		Objects: []string{describe(config)},
-		Message: fmt.Sprintf(format, args...),
-	}
+		k.line(namespace, "rollout", "restart", kubectlName(deployment)),
+	), nil
 }
 
 // known are the fields of spec.impersonationProxy in Pinniped v0.47.
@@ -189,10 +177,8 @@ func (s *state) settingsOfAgent(kubectl) (*result.MigrationFinding, error) {
 	if len(said) == 0 {
 		return nil, nil
 	}
-	return &result.MigrationFinding{
-		Reason: result.MigrationSettings, Objects: []string{describe(issuer)},
-		Message: "Pinniped does not support these settings, and drops or ignores them: " + strings.Join(said, ", "),
-	}, nil
+	return about(issuer, result.MigrationSettings, false,
+		"Pinniped does not support these settings, and drops or ignores them: %s", strings.Join(said, ", ")), nil
 }
 
 // transitionPrepared finds a renewed certificate that the agent does not serve yet, because clients would refuse it.
@@ -200,17 +186,13 @@ func (s *state) settingsOfAgent(kubectl) (*result.MigrationFinding, error) {
 func (s *state) transitionPrepared(kubectl) (*result.MigrationFinding, error) {
 	for _, strategy := range s.strategies() {
 		for _, finding := range strategy.Findings {
-			if finding.Code != configv1alpha1.CodeTransitionPrepared {
-				continue
+			if finding.Code == configv1alpha1.CodeTransitionPrepared {
+				found := about(issuer, result.MigrationTransitionPrepared, true,
+					"Pinniped would serve the renewed certificate in the Secret at once, and break the clients that the "+
+						"agent waits for: %s", finding.Message)
+				found.Commands = []string{"pinniped ip-tls history"}
+				return found, nil
 			}
-			return &result.MigrationFinding{
-				Reason:   result.MigrationTransitionPrepared,
-				InTheWay: true,
-				Objects:  []string{describe(issuer)},
-				Message: "Pinniped would serve the renewed certificate in the Secret at once, and break the clients that the " +
-					"agent waits for: " + finding.Message,
-				Commands: []string{"pinniped ip-tls history"},
-			}, nil
 		}
 	}
 	return nil, nil
@@ -238,17 +220,11 @@ func (s *state) unknownStrategies(k kubectl) (*result.MigrationFinding, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &result.MigrationFinding{
-		Reason:   result.MigrationUnknownStrategy,
-		InTheWay: true,
-		Objects:  []string{describe(issuer)},
-		Message: fmt.Sprintf(
-			"the status still has %s, which Pinniped's CRD does not permit, so Pinniped cannot write "+
-				"its own status",
-			strings.Join(said, ", "),
-		),
-		Commands: []string{line},
-	}, nil
+	finding := about(issuer, result.MigrationUnknownStrategy, true,
+		"the status still has %s, which Pinniped's CRD does not permit, so Pinniped cannot write its own status",
+		strings.Join(said, ", "))
+	finding.Commands = []string{line}
+	return finding, nil
 }
 
 // at returns the value at a path, or nil.

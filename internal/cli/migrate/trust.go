@@ -21,18 +21,22 @@ import (
 
 // typedIssuer returns the CredentialIssuer decoded, or nil if it has no impersonation proxy.
 func (s *state) typedIssuer() (*configv1alpha1.CredentialIssuer, error) {
-	encoded, err := json.Marshal(s.issuer)
-	if err != nil {
-		return nil, fmt.Errorf("reading %s: %w", describe(issuer), err)
-	}
 	var typed configv1alpha1.CredentialIssuer
-	if err := json.Unmarshal(encoded, &typed); err != nil {
+	if err := s.decodeIssuer(&typed); err != nil {
 		return nil, fmt.Errorf("reading %s: %w", describe(issuer), err)
 	}
 	if typed.Spec.ImpersonationProxy == nil {
 		return nil, nil
 	}
 	return &typed, nil
+}
+
+func (s *state) decodeIssuer(into any) error {
+	encoded, err := json.Marshal(s.issuer)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(encoded, into)
 }
 
 // external returns the tls block of an enabled proxy, or nil if the generated certificate is served, which is the same
@@ -98,18 +102,10 @@ func (s *state) refusedByAgent(kubectl) (*result.MigrationFinding, error) {
 	if !j.Refused {
 		return nil, nil
 	}
-	return &result.MigrationFinding{
-		Reason:   result.MigrationCertificateRefused,
-		InTheWay: true,
-		Objects:  []string{describe(secretOf(configured))},
-		Message: fmt.Sprintf(
-			"the agent refuses this certificate, which Pinniped serves (%s). The agent would serve its generated "+
-				"certificate instead, and clients would stop verifying: %s. Fix the certificate first; see \"pinniped ip-tls "+
-				"check\"",
-			serving.Sentence(refusal),
-			serving.Summarize(j),
-		),
-	}, nil
+	return about(secretOf(configured), result.MigrationCertificateRefused, true,
+		"the agent refuses this certificate, which Pinniped serves (%s). The agent would serve its generated "+
+			"certificate instead, and clients would stop verifying: %s. Fix the certificate first; see \"pinniped ip-tls "+
+			"check\"", serving.Sentence(refusal), serving.Summarize(j)), nil
 }
 
 // brokenByPinniped finds clients that verify what the agent serves, and would not verify what Pinniped serves: the
@@ -129,17 +125,10 @@ func (s *state) brokenByPinniped(kubectl) (*result.MigrationFinding, error) {
 	if !j.Refused {
 		return nil, nil
 	}
-	return &result.MigrationFinding{
-		Reason:   result.MigrationClientsBroken,
-		InTheWay: true,
-		Objects:  []string{describe(secretOf(configured))},
-		Message: fmt.Sprintf(
-			"Pinniped would serve this Secret or nothing, which would break clients that verify the agent's certificate: "+
-				"%s. Fix the Secret first; see \"pinniped ip-tls status\" and "+
-				"\"pinniped ip-tls history\"",
-			serving.Summarize(j),
-		),
-	}, nil
+	return about(secretOf(configured), result.MigrationClientsBroken, true,
+		"Pinniped would serve this Secret or nothing, which would break clients that verify the agent's certificate: "+
+			"%s. Fix the Secret first; see \"pinniped ip-tls status\" and \"pinniped ip-tls history\"",
+		serving.Summarize(j)), nil
 }
 
 // served returns what Pinniped serves from a Secret: any certificate with its key, or nothing. It reads no Secret of

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -184,22 +185,10 @@ func needsCluster(args []string) bool {
 			return false
 		}
 	}
-	switch verb(args) {
-	case "", "config", "completion", "help", "options":
-		return false
-	}
-	return true
-}
-
-// verb returns kubectl's subcommand: the first argument that is not a flag. It may be the value of a flag before it,
-// which is only wrong if needsCluster returns false for it.
-func verb(args []string) string {
-	for _, arg := range args {
-		if !strings.HasPrefix(arg, "-") {
-			return arg
-		}
-	}
-	return ""
+	// The first argument that is not a flag is kubectl's subcommand, or the value of a flag before it, which is only wrong
+	// for one of these.
+	verb := slices.IndexFunc(args, func(arg string) bool { return !strings.HasPrefix(arg, "-") })
+	return verb >= 0 && !slices.Contains([]string{"", "config", "completion", "help", "options"}, args[verb])
 }
 
 // Run logs in, runs the program, and returns its exit as an error.

@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -51,9 +50,9 @@ type loopback struct {
 	upstream *upstream
 }
 
-// upstream sends requests to the cluster with one credential.
+// upstream forwards requests to the cluster with one credential.
 type upstream struct {
-	http.RoundTripper
+	http.Handler
 
 	connections connections
 	certificate string // client certificate of the connections; may be empty
@@ -83,7 +82,7 @@ func startLoopback(config *rest.Config, now func() time.Time, refused func()) (*
 		return nil, err
 	}
 	l.server = &http.Server{
-		Handler:           l.authenticate(l.proxy()),
+		Handler:           http.HandlerFunc(l.serve),
 		TLSConfig:         &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}},
 		ReadHeaderTimeout: 30 * time.Second,
 		ErrorLog:          log.New(io.Discard, "", 0), // the program owns the terminal
@@ -126,15 +125,16 @@ func (l *loopback) use(credential *login.Credential) error {
 			return err
 		}
 	}
-	next.RoundTripper = next.connections
+	var sender http.RoundTripper = next.connections
 	if credential.Token != "" {
-		next.RoundTripper = transport.NewBearerAuthRoundTripper(credential.Token, next.RoundTripper)
+		sender = transport.NewBearerAuthRoundTripper(credential.Token, sender)
 	}
 	if user := credential.Impersonate; user != nil {
-		next.RoundTripper = transport.NewImpersonatingRoundTripper(transport.ImpersonationConfig{
+		sender = transport.NewImpersonatingRoundTripper(transport.ImpersonationConfig{
 			UserName: user.User, UID: user.UID, Groups: user.Groups, Extra: user.Extra,
-		}, next.RoundTripper)
+		}, sender)
 	}
+	next.Handler = l.forward(sender)
 	l.upstream = next
 	if before != nil {
 		close(before.replaced)
@@ -164,32 +164,35 @@ func (l *loopback) current(ctx context.Context) *upstream {
 	return l.upstream
 }
 
-// authenticate rejects requests without the run's token. Errors are plain text, because client-go's discovery does not
-// show the message of a Status.
-func (l *loopback) authenticate(next http.Handler) http.Handler {
+// serve forwards requests that have the run's token. Errors are plain text, because client-go's discovery does not show
+// the message of a Status.
+func (l *loopback) serve(w http.ResponseWriter, req *http.Request) {
 	want := sha256.Sum256([]byte("Bearer " + l.token))
-	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		got := sha256.Sum256([]byte(req.Header.Get("Authorization")))
-		if subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
-			const why = "pinniped run: the request does not have the token of this run's kubeconfig"
-			http.Error(w, why, http.StatusUnauthorized)
-			return
-		}
-		req.Header.Del("Authorization")
-		next.ServeHTTP(w, req)
-	})
+	got := sha256.Sum256([]byte(req.Header.Get("Authorization")))
+	if subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
+		const why = "pinniped run: the request does not have the token of this run's kubeconfig"
+		http.Error(w, why, http.StatusUnauthorized)
+		return
+	}
+	req.Header.Del("Authorization")
+	way := l.current(req.Context())
+	if way.acts && impersonates(req.Header) {
+		// Its headers would be lost, or mixed with those of the login.
+		const why = "pinniped run: this login itself uses impersonation, so it cannot impersonate another user: omit --as"
+		http.Error(w, why, http.StatusForbidden)
+		return
+	}
+	way.ServeHTTP(w, req)
 }
 
-type upstreamKey struct{}
-
-// proxy forwards requests to the cluster.
-func (l *loopback) proxy() http.Handler {
-	reverse := &httputil.ReverseProxy{
+// forward returns a proxy to the cluster that sends requests with sender.
+func (l *loopback) forward(sender http.RoundTripper) http.Handler {
+	return &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(l.target)
 			r.Out.URL.RawQuery = r.In.URL.RawQuery // unchanged
 		},
-		Transport:     roundTripperFunc(sendUpstream),
+		Transport:     sender,
 		FlushInterval: -1, // stream watches and logs
 		ModifyResponse: func(response *http.Response) error {
 			if response.StatusCode == http.StatusUnauthorized {
@@ -205,24 +208,6 @@ func (l *loopback) proxy() http.Handler {
 		},
 		ErrorLog: log.New(io.Discard, "", 0), // the program owns the terminal
 	}
-	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		way := l.current(req.Context())
-		if way.acts && impersonates(req.Header) {
-			// Its headers would be lost, or mixed with those of the login.
-			const why = "pinniped run: this login itself uses impersonation, so it cannot impersonate another user: omit --as"
-			http.Error(w, why, http.StatusForbidden)
-			return
-		}
-		reverse.ServeHTTP(w, req.WithContext(context.WithValue(req.Context(), upstreamKey{}, way)))
-	})
-}
-
-func sendUpstream(req *http.Request) (*http.Response, error) {
-	way, ok := req.Context().Value(upstreamKey{}).(*upstream)
-	if !ok {
-		return nil, errors.New("no credential")
-	}
-	return way.RoundTrip(req)
 }
 
 func impersonates(header http.Header) bool {
@@ -285,7 +270,3 @@ func (c connections) closeIdle() {
 	c.shared.CloseIdleConnections()
 	c.upgrades.CloseIdleConnections()
 }
-
-type roundTripperFunc func(*http.Request) (*http.Response, error)
-
-func (f roundTripperFunc) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+
+	"github.com/pinniped-toolkit/pinniped/pkg/atomicfile"
 )
 
 // Exit codes of the pinniped process. Scripts rely on them.
@@ -132,12 +135,7 @@ func (e *coded) Unwrap() error { return e.error }
 func (e *coded) ExitCode() int { return e.code }
 
 // WithExitCode returns err such that the process ends with code. The outermost code wins. A nil err stays nil.
-func WithExitCode(err error, code int) error {
-	if err == nil {
-		return nil
-	}
-	return &coded{error: err, code: code}
-}
+func WithExitCode(err error, code int) error { return WithReason(err, code, "") }
 
 // WithReason is like WithExitCode, for a reason other than the first one of its code in ExitCodes.
 func WithReason(err error, code int, reason string) error {
@@ -193,3 +191,21 @@ func (e *Ended) Error() string { return fmt.Sprintf("the program ended with code
 
 // ExitCode returns the exit code of the program.
 func (e *Ended) ExitCode() int { return e.Code }
+
+// WithFileHint adds a hint for the cause of err, an error about a file that a flag names. holds is what the file should
+// contain.
+func WithFileHint(err error, holds string) error {
+	switch path, _ := errors.AsType[*fs.PathError](err); {
+	case err == nil || HintOf(err) != "":
+		return err
+	case errors.Is(err, fs.ErrNotExist):
+		return WithHint(err, "check the path; a relative path starts in the current folder")
+	case errors.Is(err, fs.ErrPermission) && path != nil:
+		return WithHint(err, "permission denied: \"ls -l %s\" shows why", ShellWord(path.Path))
+	case errors.Is(err, atomicfile.ErrTooLarge):
+		return WithHint(err, "check that it is the right file")
+	case errors.Is(err, atomicfile.ErrNotRegular):
+		return WithHint(err, "name a file, not a folder")
+	}
+	return WithHint(err, "name a file with %s", holds)
+}

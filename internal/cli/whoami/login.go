@@ -152,16 +152,8 @@ func certificateExpiry(text []byte) time.Time {
 // tokenExpiry returns the expiry of a token, if it is a JWT. It does not verify the token: the cluster has done so.
 func tokenExpiry(token string) time.Time {
 	parsed, err := jwt.ParseSigned(token, []jose.SignatureAlgorithm{
-		jose.RS256,
-		jose.RS384,
-		jose.RS512,
-		jose.ES256,
-		jose.ES384,
-		jose.ES512,
-		jose.PS256,
-		jose.PS384,
-		jose.PS512,
-		jose.EdDSA,
+		jose.RS256, jose.RS384, jose.RS512, jose.ES256, jose.ES384, jose.ES512,
+		jose.PS256, jose.PS384, jose.PS512, jose.EdDSA,
 	})
 	var claims jwt.Claims
 	if err != nil || parsed.UnsafeClaimsWithoutVerification(&claims) != nil || claims.Expiry == nil {
