@@ -31,7 +31,7 @@ func New(f *factory.Factory) *cobra.Command {
 	var tellVersion bool
 	root := factory.Group(&cobra.Command{
 		Use:   "pinniped",
-		Short: "Log in to Kubernetes clusters with your own certificate",
+		Short: "Log in to clusters via a proxy that serves your certificate",
 		Long: `pinniped creates kubeconfigs, logs users in as kubectl's credential plugin, and manages the TLS certificate of the
 cluster's impersonation proxy.
 
@@ -59,7 +59,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage (see "pinniped help exit-codes")`,
 	}
 	flags := root.PersistentFlags()
 	flags.BoolVarP(&f.Quiet, "quiet", "q", false, "print no progress to stderr")
-	flags.IntVarP(&verbosity, "verbosity", "v", 0, "log requests to the cluster to stderr, with a level from 1 to 7")
+	flags.IntVarP(&verbosity, "verbosity", "v", 0, "log requests to the cluster (on stderr), at a level from 1 to 7")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		if ui.HintOf(err) != "" {
 			return ui.Usage(err)

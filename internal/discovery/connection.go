@@ -100,7 +100,7 @@ func Explain(err error) error {
 	case errors.As(err, &unknown):
 		return withHint(
 			err,
-			"the CA bundle does not verify the serving certificate: publish the right one, or pass it to this command",
+			"the CA bundle does not verify the serving certificate: publish the correct CA bundle, or pass it to this command",
 		)
 	}
 	return withHint(err, "check which server listens at this address; --skip-validation skips this check")

@@ -53,7 +53,7 @@ func (e *NotInstalledError) Unwrap() error { return e.cause }
 // Hint returns a hint.
 func (e *NotInstalledError) Hint() string {
 	return "install the agent in this cluster, pick another cluster with --kubeconfig-context, or set the API group " +
-		"suffix it was installed with"
+		"suffix that the agent was installed with"
 }
 
 // SeveralError means that there are several candidates and the caller named none.
@@ -108,7 +108,7 @@ func (e *ForbiddenError) Hint() string {
 		kind = "Role"
 	}
 	return fmt.Sprintf(
-		"use an administrator's kubeconfig, or ask for this %s and a %sBinding to you:\n%s",
+		"use an administrator's kubeconfig, or ask for this %s and a %sBinding for you:\n%s",
 		kind,
 		kind,
 		e.Role(),

@@ -171,7 +171,7 @@ func FindService(
 	case errors.Is(err, ErrNotFound):
 		missing = fmt.Sprintf("there is no Service %q", names.Namespace+"/"+name)
 		if !published {
-			missing += " (Pinniped's name for it; the agent publishes no other name)"
+			missing += " (the name that Pinniped uses; the agent publishes no other name)"
 		}
 		return nil, missing + ", so its addresses are not known", nil
 	}

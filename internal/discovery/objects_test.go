@@ -216,7 +216,7 @@ func TestFindService(t *testing.T) {
 		},
 		{
 			name: "says that it guessed", issuer: issuerNamed("x-config", nil),
-			missing: `there is no Service "found/x-impersonation-proxy-load-balancer" (Pinniped's name for it; the agent publishes no other name), so its addresses are not known`,
+			missing: `there is no Service "found/x-impersonation-proxy-load-balancer" (the name that Pinniped uses; the agent publishes no other name), so its addresses are not known`,
 		},
 		{
 			name: "says that one is gone", issuer: issuerNamed("x", renamed),

@@ -146,7 +146,7 @@ func (e *NoStrategyError) Hint() string {
 	case len(e.Strategies) == 0:
 		return "check whether the agent's pods are running"
 	case len(available) > 0:
-		return "this cluster offers --concierge-mode " + strings.Join(available, " or ")
+		return "this cluster supports --concierge-mode " + strings.Join(available, " or ")
 	}
 	return fmt.Sprintf(
 		"the messages above come from the agent; correct spec.impersonationProxy with \"kubectl edit %s\"",

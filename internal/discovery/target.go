@@ -48,11 +48,11 @@ func Target(
 		warnings = append(warnings, err.Error()+"; kubeconfigs that use one of its addresses are not found")
 		err = nil
 	case missing != "":
-		warnings = append(warnings, missing+": kubeconfigs that use one of them are not found")
+		warnings = append(warnings, missing+": kubeconfigs that use one of these addresses are not found")
 	}
 	if frontend.Trouble != "" {
-		warnings = append(warnings, "the configuration of the impersonation proxy is not in effect; this shows what "+
-			"serves now: "+frontend.Trouble)
+		warnings = append(warnings, "the configuration of the impersonation proxy is not in effect ("+frontend.Trouble+
+			"), so this command uses the proxy's current endpoint and CA bundle")
 	}
 	target.CABundle = frontend.CABundle
 	if err != nil {

@@ -49,7 +49,7 @@ func TestHints(t *testing.T) {
 		"a certificate for another name": {
 			l.explain(&url.Error{Err: &tls.CertificateVerificationError{Err: x509.HostnameError{
 				Certificate: &x509.Certificate{}, Host: "issuer.example.com",
-			}}}), "issued for issuer.example.com",
+			}}}), "a certificate for issuer.example.com",
 		},
 		"a certificate that is over": {
 			l.explain(&url.Error{Err: &tls.CertificateVerificationError{

@@ -74,7 +74,7 @@ func (p *provider) codeFrom(a *authorization, answer url.Values) (string, error)
 	case p.metadata.NamesItself && answer.Get("iss") == "", answer.Get("iss") != "" && answer.Get("iss") != p.login.Issuer:
 		return "", withHint(
 			fmt.Errorf("the response comes from issuer %q, not from %q", printable(answer.Get("iss")), p.login.Issuer),
-			"this may be a mix-up attack: run the command again, and open only its link",
+			"this may be a mix-up attack: run the command again, and open only the link that it prints",
 		)
 	case answer.Get("error") != "":
 		return "", fmt.Errorf("logging in to issuer %q: %w", p.login.Issuer,

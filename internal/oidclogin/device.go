@@ -16,8 +16,8 @@ func (p *provider) logInWithDeviceCode(ctx context.Context) (*sessioncache.Token
 	if p.metadata.DeviceEndpoint == "" {
 		return nil, withHint(
 			fmt.Errorf("issuer %q does not support the device flow", l.Issuer),
-			"log in with a browser (--upstream-identity-provider-flow=browser_authcode); without one, add "+
-				"--skip-browser",
+			"log in with a browser (--upstream-identity-provider-flow=browser_authcode); if this computer "+
+				"has none, add --skip-browser",
 		)
 	}
 	verifier := oauth2.GenerateVerifier() // PKCE: some issuers require it, others ignore it

@@ -48,9 +48,9 @@ func (r *refusal) Error() string {
 // Hint returns a hint for the usual refusals.
 func (r *refusal) Hint() string {
 	if strings.Contains(r.description, "client_secret") {
-		return "the issuer needs a client secret, which a program on users' computers cannot keep secret: its " +
-			"administrator can register a public client, or use an issuer that supports them, such as a Pinniped " +
-			"Supervisor, Dex or Keycloak"
+		return "the issuer needs a client secret, which a program on users' computers cannot keep secret: ask " +
+			"the issuer's administrator to register a public client, or use an issuer that supports public clients, such " +
+			"as a Pinniped Supervisor, Dex or Keycloak"
 	}
 	switch r.code {
 	case "invalid_client", "unauthorized_client":
@@ -66,7 +66,7 @@ func (r *refusal) Hint() string {
 	case "login_required", "interaction_required", "consent_required":
 		return "the issuer needs the browser: run the command again without --skip-browser, or open the printed link"
 	case "invalid_grant":
-		return "the login took too long, or was used before: run the command again"
+		return "the login took too long, or its code was already used: run the command again"
 	case "server_error", "temporarily_unavailable":
 		return "the issuer has a problem: try again later, or contact its administrator"
 	}
@@ -108,7 +108,7 @@ func (l *Login) explain(err error) error {
 	if from := l.oversized.Load(); from != nil {
 		return withHint(
 			fmt.Errorf("the response of %s is larger than %d bytes", printable(from.Redacted()), maxBody),
-			"ask the issuer's administrator to send this client fewer claims, such as groups",
+			"ask the issuer's administrator to send this client less, for example fewer groups",
 		)
 	}
 	if refused, ok := asRefusal(err); ok {
@@ -126,7 +126,8 @@ func (l *Login) explain(err error) error {
 			)
 		}
 		if status >= 300 && status < 400 {
-			return withHint(text, "something in front of the issuer redirects requests; secrets are not sent along")
+			return withHint(text, "something in front of the issuer redirects requests; secrets are not sent to "+
+				"the new address")
 		}
 		return withHint(text, "the issuer has a problem: try again later, or contact its administrator")
 	}
@@ -138,18 +139,18 @@ func (l *Login) explain(err error) error {
 	} else {
 		return err
 	}
-	if hint := CertificateHint(err, "pass its CA bundle with --ca-bundle, or ask for a new kubeconfig "+
+	if hint := CertificateHint(err, "pass the issuer's CA bundle with --ca-bundle, or ask for a new kubeconfig "+
 		"(\"pinniped get kubeconfig --oidc-ca-bundle\")"); hint != "" {
 		return withHint(err, "%s", hint)
 	}
-	return withHint(err, "check whether %s is reachable from here, and if it needs a proxy (HTTPS_PROXY)", l.Issuer)
+	return withHint(err, "check whether %s is reachable from here, and whether you need a proxy (HTTPS_PROXY)", l.Issuer)
 }
 
 // CertificateHint returns a hint for err if it says that the issuer's certificate is not accepted, and "" otherwise.
 // The hint for an unknown CA is otherCA.
 func CertificateHint(err error, otherCA string) string {
 	if other, ok := errors.AsType[x509.HostnameError](err); ok {
-		return "the issuer's certificate is for other names: its administrator has to have one issued for " + printable(
+		return "the issuer's certificate is for other names: its administrator must get a certificate for " + printable(
 			other.Host,
 		)
 	}
@@ -169,8 +170,8 @@ func TenantHint(discovered string) string {
 	if !strings.Contains(discovered, "{tenantid}") {
 		return ""
 	}
-	return "this address is for all tenants, but tokens name one: use yours, \"pinniped get kubeconfig --oidc-issuer " +
-		"https://login.microsoftonline.com/TENANT-ID/v2.0\""
+	return "this address is for all tenants, but each token names one tenant: use your tenant's address, " +
+		"\"pinniped get kubeconfig --oidc-issuer https://login.microsoftonline.com/TENANT-ID/v2.0\""
 }
 
 // printable makes text from the issuer safe to print: one line, no control characters, bounded length.

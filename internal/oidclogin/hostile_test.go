@@ -234,7 +234,7 @@ func TestFaults(t *testing.T) {
 		}), says: "fetching the discovery document"},
 		{
 			name: "another name", prepare: metadata("issuer", "https://other.example.com\x1b[2J"),
-			says: `its discovery document has issuer "https://other.example.com`, hint: "--oidc-issuer",
+			says: `its discovery document names a different issuer, "https://other.example.com`, hint: "--oidc-issuer",
 		},
 		{
 			name: "an endpoint without TLS", prepare: metadata("token_endpoint", "http://127.0.0.1/token"),
@@ -245,7 +245,7 @@ func TestFaults(t *testing.T) {
 			http.Redirect(w, r, "http://127.0.0.1:1/", http.StatusFound)
 		}), says: "which is not https"},
 		{name: "a token endpoint that redirects", prepare: redirect("/token"), says: "returned 307", hint: "secrets are " +
-			"not sent along"},
+			"not sent to the new address"},
 		{name: "a login with a password that redirects", prepare: func(t *testing.T, s *situation) {
 			t.Helper()
 			redirect("/authorize")(t, s)
@@ -454,7 +454,7 @@ func TestWarnings(t *testing.T) {
 	}{
 		"no place for sessions": {func(_ *testing.T, s *situation) {
 			s.login.Sessions.Path, s.login.NoPlace = "", errors.New("$HOME is not defined")
-		}, "the session cannot be saved; the next command must log in again: $HOME is not defined"},
+		}, "the session cannot be saved ($HOME is not defined), so the next command must log in again"},
 		"a place that is no folder": {func(t *testing.T, s *situation) {
 			t.Helper()
 			home := filepath.Join(t.TempDir(), "home")
@@ -462,7 +462,7 @@ func TestWarnings(t *testing.T) {
 				t.Fatal(err)
 			}
 			s.login.Sessions.Path = filepath.Join(home, ".config", "pinniped", "sessions.yaml")
-		}, "the session cannot be saved; the next command must log in again: "},
+		}, "the session cannot be saved ("},
 		"too many groups": {func(_ *testing.T, s *situation) {
 			s.Claims = map[string]any{
 				"groups": nil, "_claim_names": map[string]any{"groups": "src1"},

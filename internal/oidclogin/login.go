@@ -333,7 +333,7 @@ func (l *Login) warn(format string, args ...any) {
 // warnUnkept says that the next command needs a login again, if the tokens could not be stored.
 func (l *Login) warnUnkept() {
 	if l.unkept != nil {
-		l.warn("the session cannot be saved; the next command must log in again: %v", l.unkept)
+		l.warn("the session cannot be saved (%v), so the next command must log in again", l.unkept)
 	}
 }
 
@@ -343,7 +343,7 @@ func (l *Login) warnOverage(id *sessioncache.IDToken) {
 	names, _ := id.Claims["_claim_names"].(map[string]any)
 	if _, ok := names["groups"]; ok {
 		l.warn("issuer %s left your groups out of the ID token, because there are too many (_claim_names): ask its "+
-			"administrator to put fewer groups into tokens, in Entra ID those that are assigned to the application", l.Issuer)
+			"administrator to put fewer groups into tokens (in Entra ID, only groups assigned to the application)", l.Issuer)
 	}
 }
 

@@ -24,7 +24,7 @@ func (p *provider) logInWithPassword(ctx context.Context) (*sessioncache.Tokens,
 	if !p.isSupervisor() {
 		return nil, withHint(
 			fmt.Errorf(
-				"issuer %q is not a Pinniped Supervisor, and only those accept passwords from the command line",
+				"issuer %q is not a Pinniped Supervisor, and only Supervisors accept passwords from the command line",
 				l.Issuer,
 			),
 			"log in with a browser: --upstream-identity-provider-flow=browser_authcode",
@@ -58,7 +58,8 @@ func (p *provider) codeOfRedirect(a *authorization, response *http.Response) (st
 	issuer := p.login.Issuer
 	if response.StatusCode != http.StatusFound && response.StatusCode != http.StatusSeeOther {
 		err := fmt.Errorf("logging in to issuer %q: it returned %d instead of a redirect", issuer, response.StatusCode)
-		return "", withHint(err, "if --upstream-identity-provider-name is right, tell the Supervisor's administrator")
+		return "", withHint(err, "check --upstream-identity-provider-name; if it is correct, contact the Supervisor's "+
+			"administrator")
 	}
 	location, err := response.Location()
 	if err != nil {
@@ -67,7 +68,11 @@ func (p *provider) codeOfRedirect(a *authorization, response *http.Response) (st
 	expected, err := url.Parse(a.config.RedirectURL)
 	if err != nil || location.Scheme != expected.Scheme || location.Host != expected.Host ||
 		location.Path != expected.Path {
-		err := fmt.Errorf("logging in to issuer %q: it redirects to %q, not here", issuer, printable(location.Redacted()))
+		err := fmt.Errorf(
+			"logging in to issuer %q: it redirects to %q, not to the callback address",
+			issuer,
+			printable(location.Redacted()),
+		)
 		return "", withHint(err, "the identity provider needs a browser: --upstream-identity-provider-flow=browser_authcode")
 	}
 	return p.codeFrom(a, location.Query())

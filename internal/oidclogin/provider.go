@@ -99,7 +99,7 @@ func (l *Login) explainDiscovery(err error) error {
 		return l.explain(err)
 	}
 	if mismatch, ok := errors.AsType[*oidc.IssuerMismatchError](err); ok {
-		problem := fmt.Errorf("its discovery document has issuer %q, which must be the same", printable(mismatch.Discovered))
+		problem := fmt.Errorf("its discovery document names a different issuer, %q", printable(mismatch.Discovered))
 		if hint := TenantHint(mismatch.Discovered); hint != "" {
 			return withHint(problem, "%s", hint)
 		}
@@ -283,7 +283,7 @@ func (p *provider) clockHint(err error) error {
 	case skew < -time.Minute:
 		return withHint(err, "this computer's clock is %s behind the issuer's: correct it", -skew)
 	}
-	return withHint(err, "the issuer returned a token not valid now: contact its administrator")
+	return withHint(err, "the issuer returned a token that is not valid now: contact its administrator")
 }
 
 // accept verifies the response of the token endpoint and returns its tokens. nonce is empty if the flow has none;

@@ -97,7 +97,7 @@ func (i *Impersonation) Digest() string {
 // the user has lost something.
 func (i *Impersonation) Changed(now *Impersonation) (description string, lost bool) {
 	if i.User != now.User {
-		return fmt.Sprintf("it is for user %q, but you are %q", i.User, now.User), true
+		return fmt.Sprintf("the kubeconfig is for user %q, but you are %q", i.User, now.User), true
 	}
 	var parts []string
 	gone, added := differ(i.Groups, now.Groups)
@@ -117,7 +117,7 @@ func (i *Impersonation) Changed(now *Impersonation) (description string, lost bo
 	if len(parts) == 0 {
 		return "", false
 	}
-	return "you are now " + strings.Join(parts, ", "), lost
+	return "you now log in " + strings.Join(parts, ", "), lost
 }
 
 func differ(before, after []string) (gone, added []string) {

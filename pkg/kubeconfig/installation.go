@@ -54,7 +54,7 @@ type OtherClusterError struct {
 }
 
 func (e *OtherClusterError) Error() string {
-	text := fmt.Sprintf("the %s %q there is for another cluster: its server is ", e.Kind, e.Name)
+	text := fmt.Sprintf("the existing %s %q is for another cluster: its server is ", e.Kind, e.Name)
 	if SameEndpoint(e.There, e.New) {
 		return text + fmt.Sprintf("also %s, but its CA or installation is different", e.There)
 	}

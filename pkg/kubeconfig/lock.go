@@ -32,8 +32,8 @@ func (e *lockedError) Error() string {
 		return text + fmt.Sprintf("has existed for %s, but programs hold the lock only briefly, so the "+
 			"program that created it was killed", e.age.Round(time.Second))
 	}
-	return text + "exists, so another program is changing the kubeconfig, or was killed while it did so; if no program " +
-		"is running, remove that file"
+	return text + "exists, so another program is changing the kubeconfig, or was killed while it did so; if no such " +
+		"program is running, remove the lock file"
 }
 
 // Hint says how to fix it.

@@ -50,7 +50,7 @@ type ForeignEntryError struct {
 }
 
 func (e *ForeignEntryError) Error() string {
-	return fmt.Sprintf("the %s %q there is different and stays unchanged: %s", e.Kind, e.Name, e.Reason)
+	return fmt.Sprintf("the existing %s %q is different and stays unchanged: %s", e.Kind, e.Name, e.Reason)
 }
 
 // Merge adds the clusters, users and contexts of made to a kubeconfig. Everything else stays unchanged, byte for byte:

@@ -153,13 +153,13 @@ func TestMergeRefuses(t *testing.T) {
 	for _, test := range []struct{ name, content, want string }{
 		{
 			name: "a user of the same name with a credential of another kind", content: "kind: Config\nusers:\n- name: dev\n  user: {token: x}\n",
-			want: `user "dev" there is different`,
+			want: `existing user "dev" is different`,
 		},
 		{
 			name: "a context of the same name and another user",
 			content: "kind: Config\nusers:\n- name: admin\n  user: {token: x}\ncontexts:\n- name: dev\n  context: {cluster: c, user: admin}\n" +
 				"clusters:\n- name: c\n  cluster: {server: https://c}\n",
-			want: `context "dev" there is different`,
+			want: `existing context "dev" is different`,
 		},
 		{
 			name: "a cluster of the same name that another context uses",

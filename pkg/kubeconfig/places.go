@@ -130,7 +130,7 @@ func pluginPlace(plugin *clientcmdapi.ExecConfig) *place {
 	}
 	one := &place{
 		argument: -1,
-		fixed:    "its credential plugin is that of a very old Pinniped, which gets its CA bundle from " + bundleVariable + "; recreate the kubeconfig",
+		fixed:    "its credential plugin is from a very old Pinniped and gets the CA bundle from " + bundleVariable + "; recreate the kubeconfig",
 	}
 	for _, variable := range plugin.Env {
 		switch variable.Name {
@@ -248,8 +248,8 @@ func (p place) plan(config *clientcmdapi.Config, target Target) planned {
 	case p.Uncertain:
 		return skip(
 			SkipUncertain,
-			"only a wildcard of the certificate covers %q, so it may be another endpoint; if it is this endpoint, pass it "+
-				"with --endpoint",
+			"only a wildcard of the certificate covers %q, so this host may be another endpoint; if it is the same "+
+				"endpoint, pass its URL with --endpoint",
 			p.Host,
 		)
 	case p.Insecure:

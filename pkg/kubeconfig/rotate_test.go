@@ -210,8 +210,8 @@ func TestRotate(t *testing.T) {
 			name: "says that it cannot change a very old plugin",
 			content: plugin("[exchange-credential]\n        env: [{name: PINNIPED_K8S_API_ENDPOINT, value: " +
 				"'https://proxy.example.com'}, {name: PINNIPED_CA_BUNDLE, value: x}]"),
-			entries: skipped("user", kubeconfig.SkipPlugin, "its credential plugin is that of a very old Pinniped, "+
-				"which gets its CA bundle from PINNIPED_CA_BUNDLE; recreate the kubeconfig"),
+			entries: skipped("user", kubeconfig.SkipPlugin, "its credential plugin is from a very old Pinniped "+
+				"and gets the CA bundle from PINNIPED_CA_BUNDLE; recreate the kubeconfig"),
 		},
 		{
 			name: "refuses what it cannot edit: arguments that others use", err: "they are a YAML alias",
@@ -236,7 +236,7 @@ func TestRotate(t *testing.T) {
 			name: "does not change what a wildcard alone covers", names: []string{"*.example.com"},
 			content: cluster("server: https://b.example.com", ca+"T0xE"),
 			entries: skipped("cluster", kubeconfig.SkipUncertain, `only a wildcard of the certificate covers "b.example.com", `+
-				`so it may be another endpoint; if it is this endpoint, pass it with --endpoint`),
+				`so this host may be another endpoint; if it is the same endpoint, pass its URL with --endpoint`),
 		},
 		{
 			name: "does not give way to a CA file", system: true,
@@ -321,7 +321,7 @@ func TestRotateFile(t *testing.T) {
 		{name: "needs no lock in a dry run", dryRun: true, want: before, locked: true},
 		{
 			name: "leaves a file alone that kubectl is changing", want: before, locked: true,
-			err: "if no program is running, remove that file",
+			err: "if no such program is running, remove the lock file",
 		},
 		{name: "waits until kubectl is done", want: after, locked: true, unlocked: true},
 	} {

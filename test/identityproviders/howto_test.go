@@ -131,7 +131,7 @@ var logins = []login{
 	{
 		name:     "Auth0 without the slash",
 		provider: "auth0",
-		refused:  "which must be the same",
+		refused:  "names a different issuer",
 		metadata: object{"issuer": "SELF"},
 	},
 	{

@@ -301,7 +301,7 @@ func TestWholeScenario(t *testing.T) {
 	session = i.sessions().Sessions()[0]
 	_, stderr, code := i.run(t, nil, "logout", "--issuer", i.url, "--ca-bundle", writeCA(t, i))
 	if code != 0 ||
-		!strings.Contains(stderr, "ended the session of ann at issuer "+i.url+", which has revoked its tokens") {
+		!strings.Contains(stderr, "ended the session of ann at issuer "+i.url+"; the issuer has revoked the tokens") {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
 	if err := i.sessions().Put(t.Context(), session.Key, session.Tokens); err != nil { // a stale copy

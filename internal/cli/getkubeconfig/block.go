@@ -55,7 +55,7 @@ func (o *Options) useBlock(input *kubeconfig.Input) error {
 		if name != "" && !o.PrintLogin {
 			return ui.WithHint(
 				fmt.Errorf("choosing the login %q: CredentialIssuer %q has no %s", name, o.issuer.Name, blockField),
-				"use --print-login to print one",
+				"use --print-login to print a value for this field",
 			)
 		}
 		return nil
@@ -157,7 +157,7 @@ func (o *Options) printLogin(input *kubeconfig.Input) error {
 	exec := input.Exec.Concierge
 	if exec == nil || o.static() && exec.AuthenticatorType == string(discovery.JWT) {
 		return ui.Usage(
-			errors.New("--print-login supports only OpenID Connect logins and tokens for a WebhookAuthenticator"),
+			errors.New("--print-login supports only logins with OpenID Connect, or with a token for a WebhookAuthenticator"),
 		)
 	}
 	login := configv1alpha1.KubeconfigLogin{

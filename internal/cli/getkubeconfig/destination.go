@@ -41,18 +41,18 @@ func (d *Destination) addFlags(cmd *cobra.Command) {
 	factory.AddFileOutput(
 		cmd,
 		&d.Output,
-		"write the kubeconfig to this file, atomically (default: stdout); \"json\", \"yaml\" and \"summary\" print it in "+
-			"that form",
+		"write the kubeconfig atomically to this file (default: stdout); \"json\", \"yaml\" and \"summary\" print it to "+
+			"stdout in that format",
 	)
 	flags := cmd.Flags()
-	flags.StringVar(&d.MergeInto, "merge-into", "", "add context, cluster and user to this file, and keep its "+
-		"other content")
+	flags.StringVar(&d.MergeInto, "merge-into", "", "add context, cluster and user to this file, and change "+
+		"nothing else")
 	flags.BoolVar(&d.SetCurrent, "set-current", false, "with --merge-into: make the context current")
 	flags.BoolVar(
 		&d.Check,
 		"check",
 		false,
-		"only compare with the --output or --merge-into file (exit code 0 or 6)",
+		"only compare the result with the --output or --merge-into file (exit code 0 or 6)",
 	)
 	flags.BoolVar(&d.Diff, "diff", false, "like --check, and print the differences")
 }
@@ -168,7 +168,7 @@ func (o *Options) merge(ctx context.Context, config *clientcmdapi.Config) error 
 		o.Progress.Done("made %q the current context", merged.CurrentContext)
 	case merged.CurrentContext != config.CurrentContext:
 		o.Progress.Info(
-			"the current context of %q is still %q: to use the new one, run kubectl --context %s or pass --set-current",
+			"the current context of %q is still %q: to use the new context, run kubectl --context %s or pass --set-current",
 			d.MergeInto,
 			merged.CurrentContext,
 			ui.ShellWord(config.CurrentContext),
@@ -185,7 +185,7 @@ func (o *Options) explainMerge(err error, config *clientcmdapi.Config) error {
 	case errors.As(err, &other):
 		return ui.WithHint(err, "run: %s", o.withNames(config))
 	case errors.As(err, &foreign):
-		return ui.WithHint(err, "give the new one another name with --%s-name", foreign.Kind)
+		return ui.WithHint(err, "give the new entry another name with --%s-name", foreign.Kind)
 	case errors.Is(err, kubeconfig.ErrDamaged):
 		return ui.WithHint(err, "fix the file first; nothing was written")
 	}

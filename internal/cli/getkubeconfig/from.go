@@ -205,8 +205,8 @@ func (o *Options) get(ctx context.Context, config *tls.Config) (*logininfo.Info,
 			"ask the cluster's administrators to set spec.impersonationProxy.kubeconfig; if it is set, "+
 				"\"pinniped ip-tls status\" names the authenticator that is not ready")
 	case response.StatusCode != http.StatusOK:
-		err = ui.WithHint(fmt.Errorf("it returned %.60q", response.Status),
-			"check that this is the address of an impersonation proxy of this version of pinniped")
+		err = ui.WithHint(fmt.Errorf("the server returned %.60q", response.Status),
+			"check that this address belongs to an impersonation proxy with the same pinniped version as this CLI")
 	default:
 		var info *logininfo.Info
 		if info, err = logininfo.Decode(response.Body); err == nil {

@@ -137,9 +137,10 @@ unless you use --static-token. kubectl gets credentials from the credential plug
 With --login bearer, there is no plugin. Clients send a token from a file to the impersonation proxy. The proxy accepts
 tokens of the authenticators that are listed in spec.impersonationProxy.bearerTokens of the CredentialIssuer.
 
-In the CredentialIssuer, spec.impersonationProxy.kubeconfig sets the defaults for the login flags. If it is set, anyone
-can fetch the same kubeconfig with --from URL, without access to the cluster. The system roots, --ca-bundle or
---ca-fingerprint verify the proxy. On a terminal, the command shows the fingerprint of an unknown CA and asks you.
+In the CredentialIssuer, spec.impersonationProxy.kubeconfig sets the defaults for the login flags. If this field is set,
+anyone can use --from URL to fetch a kubeconfig with these defaults, without access to the cluster. The command verifies
+the proxy with the system roots, --ca-bundle or --ca-fingerprint. On a terminal, it shows you the fingerprint of an
+unknown CA and asks whether to trust it.
 
 --merge-into FILE adds the context, cluster and user to a kubeconfig. The rest of the file stays the same, including
 comments and layout. The command never replaces same-named entries that it did not create. Only --set-current changes
@@ -148,8 +149,9 @@ the current context. The command holds kubectl's lock, so several commands can m
 --check compares the result with the file of -o or --merge-into and writes nothing. It ignores differences in
 formatting. --diff also prints the differences, without secrets.
 
-The kubeconfig runs the plugin as "pinniped" if that command runs this program. Otherwise, it uses the path of this
-program, and the command prints that path. Set --pinniped-cli-path if users have the program elsewhere.
+The kubeconfig runs the plugin as "pinniped" if the "pinniped" on your PATH is this program. Otherwise, the kubeconfig
+has this program's full path, and "pinniped get kubeconfig" prints that path. Set --pinniped-cli-path if users have the
+program elsewhere.
 
 Exit codes: 0 done, 6 --check or --diff found differences (see "pinniped help exit-codes")`,
 		Example: `  # create your own kubeconfig, without access to the cluster
@@ -258,7 +260,7 @@ Exit codes: 0 done, 6 --check or --diff found differences (see "pinniped help ex
 	flags.Var(
 		&caBundle,
 		"concierge-ca-bundle",
-		"PEM file with the CA bundle, repeatable (default: the published one)",
+		"PEM file with the CA bundle, repeatable (default: the published bundle)",
 	)
 	flags.StringVar(&o.Endpoint, "concierge-endpoint", "", "address of the endpoint (default: the published one)")
 	flags.Var(
@@ -277,8 +279,8 @@ Exit codes: 0 done, 6 --check or --diff found differences (see "pinniped help ex
 		&o.Follow,
 		"follow",
 		"",
-		"at login, write the proxy's new CA bundle to the kubeconfig that kubectl uses without --kubeconfig, or to the "+
-			"one at this absolute path",
+		"at login, write the proxy's new CA bundle to the kubeconfig that kubectl uses by default, or to the "+
+			"kubeconfig at this absolute path",
 	)
 	flags.Lookup("follow").NoOptDefVal = kubeconfig.FollowUsual
 	o.OIDC.addFlags(flags, &oidcCABundle)
@@ -326,7 +328,7 @@ Exit codes: 0 done, 6 --check or --diff found differences (see "pinniped help ex
 		&o.CLIPath,
 		"pinniped-cli-path",
 		"",
-		`command with which users run the pinniped CLI (default: "pinniped" if that runs this program, else its path)`,
+		`users' command for the pinniped CLI (default: "pinniped" if that runs this program, else this program's path)`,
 	)
 	flags.StringVar(
 		&o.InstallHint,

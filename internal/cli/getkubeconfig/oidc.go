@@ -111,7 +111,7 @@ func (o *OIDCOptions) fromAuthenticator(
 	if err != nil {
 		return ui.WithHint(
 			fmt.Errorf(
-				"tried to autodiscover --oidc-ca-bundle, but JWTAuthenticator %q has none that can be used: %w",
+				"tried to autodiscover --oidc-ca-bundle, but JWTAuthenticator %q has no usable CA bundle: %w",
 				authenticator.Name,
 				err,
 			),
@@ -160,9 +160,9 @@ func (o *OIDCOptions) askIssuer(ctx context.Context, progress *ui.Progress) erro
 		return ui.WithHint(fmt.Errorf("%s: %w", doing, err), "%s", issuerHint(err))
 	}
 	if metadata.Issuer != o.Issuer {
-		err := fmt.Errorf("%s: its discovery document has issuer %q, which must be the same", doing, metadata.Issuer)
+		err := fmt.Errorf("%s: its discovery document names a different issuer, %q", doing, metadata.Issuer)
 		return ui.WithHint(err, "%s", cmp.Or(oidclogin.TenantHint(metadata.Issuer),
-			"pass the issuer in the document with --oidc-issuer, or correct the issuer's configuration"))
+			"set --oidc-issuer to the issuer in the document, or correct the issuer's configuration"))
 	}
 	if metadata.Supervisor.IdentityProviders == "" {
 		return nil
@@ -242,7 +242,7 @@ func (o *OIDCOptions) chooseUpstream(all []upstream, progress *ui.Progress) erro
 	case o.UpstreamFlow != "" && len(chosen.Flows) > 0 && !slices.Contains(chosen.Flows, o.UpstreamFlow):
 		return ui.Usage(
 			fmt.Errorf(
-				"no client flow %q for Supervisor upstream identity provider %q of type %q were found. Found these flows: %q",
+				"no client flow %q for Supervisor upstream identity provider %q of type %q was found. Found these flows: %q",
 				o.UpstreamFlow,
 				chosen.Name,
 				chosen.Type,
@@ -268,7 +268,7 @@ func (o *OIDCOptions) chooseUpstream(all []upstream, progress *ui.Progress) erro
 func issuerHint(err error) string {
 	var status statusError
 	var tooLarge *http.MaxBytesError
-	if hint := oidclogin.CertificateHint(err, "set its CA bundle with --oidc-ca-bundle"); hint != "" {
+	if hint := oidclogin.CertificateHint(err, "set the issuer's CA bundle with --oidc-ca-bundle"); hint != "" {
 		return hint
 	}
 	switch {

@@ -80,7 +80,7 @@ func TestOIDC(t *testing.T) {
 		{
 			name: "refuses a flow that there is not", metadata: supervisor, providers: two,
 			change: func(o *OIDCOptions) { o.UpstreamName, o.UpstreamFlow = "hub", "cli_password" },
-			says:   `no client flow "cli_password" for Supervisor upstream identity provider "hub" of type "github" were found`,
+			says:   `no client flow "cli_password" for Supervisor upstream identity provider "hub" of type "github" was found`,
 		},
 		{name: "refuses a choice", metadata: supervisor, providers: two, says: "multiple Supervisor upstream identity " +
 			"providers were found, so the --upstream-identity-provider-name/--upstream-identity-provider-type flags must be " +
@@ -248,13 +248,13 @@ func TestIssuerHints(t *testing.T) {
 		},
 		{
 			"is for all tenants", serves(http.StatusOK, `{"issuer":"https://login.microsoftonline.com/{tenantid}/v2.0"}`), bundle,
-			"which must be the same", "TENANT-ID",
+			"names a different issuer", "TENANT-ID",
 		},
 		{
 			"has a certificate for another name", strings.Replace(issuer, "127.0.0.1", "localhost", 1), bundle, "localhost",
-			"have one issued for localhost",
+			"get a certificate for localhost",
 		},
-		{"calls itself otherwise", issuer + "/", bundle, "which must be the same", "pass the issuer in the document"},
+		{"calls itself otherwise", issuer + "/", bundle, "names a different issuer", "to the issuer in the document"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()

@@ -247,7 +247,8 @@ func (o *Options) discoverFrontend(ctx context.Context, cluster Discoverer) (*di
 		case !ok && (err != nil || better == nil):
 			if err == nil && frontend.Trouble != "" {
 				o.Progress.Warn(
-					"the impersonation proxy's configuration is not in effect, so the kubeconfig is for what the proxy serves now: %s",
+					"the impersonation proxy's configuration is not in effect (%s), so the kubeconfig has the proxy's current "+
+						"endpoint and CA bundle",
 					frontend.Trouble,
 				)
 			}
@@ -267,7 +268,7 @@ func (o *Options) discoverFrontend(ctx context.Context, cluster Discoverer) (*di
 			return nil, err
 		}
 		if task == nil {
-			task = o.Progress.Start("waiting for CredentialIssuer pending strategies to finish")
+			task = o.Progress.Start("waiting for pending strategies of the CredentialIssuer")
 		}
 		task.Update("waiting: %s", pendingMessage(issuer))
 		select {
@@ -348,7 +349,8 @@ func (o *Options) useStrategy(frontend *discovery.Frontend, input *kubeconfig.In
 	}
 	if frontend.Strategy == configv1alpha1.StrategyServiceAccountToken {
 		input.Exec.Concierge.Strategy = string(frontend.Strategy)
-		o.Progress.Done("discovered that the cluster issues service account tokens, with which clients impersonate the user")
+		o.Progress.Done("discovered that the cluster issues service account tokens, which clients use to impersonate " +
+			"the user")
 	}
 }
 
@@ -390,8 +392,8 @@ func (o *Options) actAsUser(ctx context.Context, input *kubeconfig.Input) error 
 	if err != nil {
 		return fmt.Errorf("reading the new kubeconfig: %w", err)
 	}
-	const hint = "log in as the user of the kubeconfig, or use --no-impersonation to create one for all users, which " +
-		"works only with \"pinniped run\""
+	const hint = "log in as the user of the kubeconfig, or use --no-impersonation to create a kubeconfig for all " +
+		"users, which works only with \"pinniped run\""
 	credential, err := o.LogIn(ctx, connection)
 	if err != nil {
 		return ui.WithHint(fmt.Errorf("logging in to determine the user of the kubeconfig: %w", err), hint)

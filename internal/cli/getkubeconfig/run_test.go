@@ -301,7 +301,7 @@ func TestWaitsForPendingStrategies(t *testing.T) {
 				t.Errorf("want a line that says what is skipped, got:\n%s", errOut)
 			}
 			if test.polls > 1 &&
-				!strings.Contains(errOut.String(), "waiting for CredentialIssuer pending strategies to finish") {
+				!strings.Contains(errOut.String(), "waiting for pending strategies of the CredentialIssuer") {
 				t.Errorf("want a line that says what is waited for, got:\n%s", errOut)
 			}
 		})

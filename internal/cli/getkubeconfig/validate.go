@@ -113,7 +113,7 @@ func (o *Options) tryLogin(ctx context.Context, config *clientcmdapi.Config) err
 	life := "no expiration time"
 	if plugin := connection.ExecProvider; plugin != nil {
 		o.Progress.Info(
-			"logging in as kubectl will, with %q",
+			"logging in the way kubectl will, with %q",
 			strings.Join(append([]string{plugin.Command}, plugin.Args[:2]...), " "),
 		)
 		credential, err := o.runPlugin(ctx, plugin, connection)

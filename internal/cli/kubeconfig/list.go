@@ -81,7 +81,7 @@ Verdicts, worst first:
   notKnown      the credential plugin is unknown, and so is the CA that it trusts
   ok
 
-The text below the table has the reason for each verdict and, if known, the command that fixes it.
+The text below the table has the reason for each verdict and, if known, a command that fixes the problem.
 
 Exit codes: 0 listed, regardless of the verdicts (see "pinniped help exit-codes")`,
 		Example: `  pinniped kubeconfig ls
@@ -325,7 +325,7 @@ func (o *ListOptions) describe(config *clientcmdapi.Config, name string) result.
 	kubeContext := config.Contexts[name]
 	row := result.KubeconfigContext{Cluster: kubeContext.Cluster, User: kubeContext.AuthInfo}
 	if cluster := config.Clusters[kubeContext.Cluster]; cluster == nil || cluster.Server == "" {
-		blame(&row, result.VerdictIncomplete, "there is no cluster %q with a server", kubeContext.Cluster)
+		blame(&row, result.VerdictIncomplete, "cluster %q is missing or has no server", kubeContext.Cluster)
 	} else {
 		row.Endpoint = cluster.Server
 		o.judgeCluster(&row, cluster)

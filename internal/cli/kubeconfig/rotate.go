@@ -98,18 +98,18 @@ func (o *RotateOptions) command(f *factory.Factory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rotate [FILE|FOLDER...]",
 		Short: "Update the CA bundles in existing kubeconfigs",
-		Long: `Update existing kubeconfigs with the CA bundle that their cluster publishes. The command updates every cluster whose server
-is an impersonation proxy, and every "pinniped login" that uses an impersonation proxy. Everything else in the files stays
-the same, including comments and layout.
+		Long: `Update existing kubeconfigs with the CA bundles that their clusters publish. The command updates every cluster
+entry whose server is an impersonation proxy, and every user entry whose "pinniped login" uses an impersonation proxy.
+Everything else in the files stays the same, including comments and layout.
 
 The command reads each cluster's bundle from the cluster's endpoint. The kubeconfig's own CA bundle verifies the connection,
 so you do not need an administrator's credential. For the cluster of the current context, the command reads the
-CredentialIssuer if the context may do that. If a cluster is unreachable, the command continues with the others. Use
---admin-kubeconfig in these cases:
+CredentialIssuer instead, if the context's user is permitted to read it. If a cluster is unreachable, the command
+continues with the others. Use --admin-kubeconfig in these cases:
 
   - A kubeconfig's CA bundle no longer verifies its cluster.
   - The cluster runs Pinniped, or does not publish its trust bundle.
-  - A key has leaked (or use --expect-ca).
+  - A key has leaked. In this case, --expect-ca works too.
 
 With --kubeconfig, --endpoint or --ca-bundle, the command updates the entries of one cluster only: the cluster of the
 administrator's kubeconfig, or the given endpoint. An entry belongs to this cluster if it uses the published endpoint, a
@@ -167,10 +167,10 @@ Exit codes: 0 rotated, 1 some kubeconfigs were not rotated, 3 the bundle is refu
 	flags.StringArrayVar(&o.Admins, "admin-kubeconfig", nil,
 		"read CA bundles with this administrator's kubeconfig, or with the kubeconfigs in this folder (repeatable)")
 	flags.StringSliceVar(&o.ExpectedCAs, "expect-ca", nil,
-		`accept only CAs with these SHA-256 fingerprints, even if they are older ("none": accept none)`)
+		`accept only CAs with these SHA-256 fingerprints, even in an older bundle ("none": accept no CA)`)
 	flags.StringVar(&o.Endpoint, "endpoint", "", "URL of the endpoint (default: the published one)")
 	flags.StringVar(&o.CABundle, "ca-bundle", "",
-		`PEM file with the CA bundle, "-" for stdin (default: the published one)`)
+		`PEM file with the CA bundle, "-" for stdin (default: the published bundle)`)
 	flags.BoolVar(&o.SkipValidation, "skip-validation", false,
 		"do not check first that the bundle verifies the endpoint's certificate")
 	flags.BoolVar(&o.DryRun, "dry-run", false, "print what would change")
@@ -204,7 +204,8 @@ func (o *RotateOptions) Validate() error {
 		kind, namespace, named := strings.Cut(from, ":")
 		if _, known := fleet.FormatOf(kind); !known || named && namespace == "" {
 			return ui.WithHint(ui.Usage(fmt.Errorf("invalid --from %q", from)),
-				"use capi, argocd or flux, or one of them with a namespace, such as argocd:argocd; pass files as arguments")
+				"use capi, argocd or flux, or one of them with a namespace, such as argocd:argocd; "+
+					"to pass files, omit --from")
 		}
 	}
 	if o.Selector != "" && len(o.From) == 0 {

@@ -148,7 +148,7 @@ func TestRotateFindsAll(t *testing.T) {
 		{
 			name: "while the last known good certificate is served, and says so", cluster: cluster{
 				bundle: ca.CertPEM(), trouble: "Expired: the new one has expired",
-			}, stderr: "is not in effect; this shows what serves now: Expired: the new one has expired",
+			}, stderr: "is not in effect (Expired: the new one has expired), so this command uses",
 			want: map[string]string{
 				"published": "rotated", "covered": "rotated", "service": "rotated", "wildcard": "rotated", ".kube/home": "rotated", "link/linked": "rotated",
 				"unknown": "skipped", "damaged": "failed", "dangling": "skipped",

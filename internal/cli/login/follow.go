@@ -48,8 +48,8 @@ func (o *following) addFlags(flags *pflag.FlagSet) {
 		&o.Follow,
 		"follow",
 		"",
-		"when the cluster publishes a new CA bundle, write it to the kubeconfig that kubectl uses, or to the one at this "+
-			"absolute path",
+		"when the cluster publishes a new CA bundle, write it to the kubeconfig that kubectl uses by default, or to the "+
+			"kubeconfig at this absolute path",
 	)
 	flags.Lookup("follow").NoOptDefVal = kubeconfig.FollowUsual
 }
@@ -263,7 +263,7 @@ func (l *bundleCheck) entries() (map[string]map[string]bool, error) {
 	}
 	if len(found) == 0 {
 		return nil, fmt.Errorf(
-			"no user in %s has this login: set the kubeconfig with --follow=FILE in the arguments of the login",
+			"no user in %s has this login: name the kubeconfig with --follow=FILE in the arguments of \"pinniped login\"",
 			strings.Join(paths, ", "),
 		)
 	}

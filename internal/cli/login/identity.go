@@ -39,7 +39,7 @@ func (p *Plugin) checkIdentity(ctx context.Context, headers map[string][]string)
 	case "":
 		return false, ui.WithHint(
 			errors.New("the cluster issues service account tokens, but this kubeconfig names no user to impersonate"),
-			"run the command as %q, or get a kubeconfig created with \"pinniped get kubeconfig --concierge-mode "+
+			"run the command as %q, or use a kubeconfig from \"pinniped get kubeconfig --concierge-mode "+
 				"ServiceAccountToken\"",
 			"pinniped run -- COMMAND",
 		)

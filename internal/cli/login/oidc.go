@@ -70,7 +70,7 @@ Users log in with one of these flows (--upstream-identity-provider-flow, or PINN
                      with a Pinniped Supervisor
 
 With PINNIPED_SKIP_PRINT_LOGIN_URL=true, the command prints nothing once a browser is open. Use this with full-screen
-programs such as k9s. With PINNIPED_DEBUG=true, the command prints what it decides.`,
+programs such as k9s. With PINNIPED_DEBUG=true, the command prints its decisions.`,
 		Example: `  # In a kubeconfig, as written by "pinniped get kubeconfig"
   pinniped login oidc --issuer https://issuer.example.com --client-id pinniped-cli
 
@@ -152,7 +152,7 @@ func (o *OIDCOptions) Complete() error {
 	if o.Issuer == "" {
 		return ui.WithHint(
 			ui.Usage(errors.New(`required flag(s) "issuer" not set`)),
-			"create a kubeconfig that sets it with \"pinniped get kubeconfig --oidc-issuer\"",
+			"use \"pinniped get kubeconfig --oidc-issuer\" to create a kubeconfig that sets this flag",
 		)
 	}
 	o.Plugin.complete()

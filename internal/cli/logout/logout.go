@@ -92,13 +92,13 @@ credentials of all clusters, because the cache does not record which session a c
 		&o.SessionCache,
 		"session-cache",
 		login.DefaultPath(f, login.SessionsFile),
-		"session cache for --issuer or --all (otherwise, the one in the kubeconfig)",
+		"session cache for --issuer or --all (otherwise, the kubeconfig names the cache)",
 	)
 	flags.StringVar(
 		&o.CredentialCache,
 		"credential-cache",
 		login.DefaultPath(f, login.CredentialsFile),
-		"credential cache for --issuer or --all (otherwise, the one in the kubeconfig)",
+		"credential cache for --issuer or --all (otherwise, the kubeconfig names the cache)",
 	)
 	flags.StringSliceVar(
 		&o.CABundlePaths,
@@ -273,7 +273,7 @@ func (o *Options) end(ctx context.Context, e ending) (result.EndedSession, error
 		)
 	case oidclogin.Revoked:
 		ended.Revocation = result.RevocationDone
-		o.Progress.Done("ended the session%s at issuer %s, which has revoked its tokens", whose, issuer)
+		o.Progress.Done("ended the session%s at issuer %s; the issuer has revoked the tokens", whose, issuer)
 	case oidclogin.NothingToDo:
 		ended.Revocation = result.RevocationNotNeeded
 		o.Progress.Done("ended the session%s at issuer %s", whose, issuer)

@@ -60,15 +60,16 @@ func newCheckCommand(f *factory.Factory) *cobra.Command {
 	}}
 	cmd := &cobra.Command{
 		Use:   "check",
-		Short: "Check what blocks the migration from Pinniped, or back",
-		Long: `Check what blocks the next step of the migration from Pinniped's Concierge to this agent, and print commands that fix it.
-While Pinniped is installed, these commands prepare the cluster for "make install". Once the agent serves, they remove the
-rest of Pinniped. --back checks the migration in the other direction. docs/howto/from-pinniped.md describes each step.
+		Short: "Check what blocks migrating from Pinniped, or back to it",
+		Long: `Check what blocks the next step of the migration from Pinniped's Concierge to this agent, and print commands that
+unblock it. While Pinniped is installed, these commands prepare the cluster for "make install". Once the agent serves,
+they remove the rest of Pinniped. --back checks the migration in the other direction. docs/howto/from-pinniped.md
+describes each step.
 
 "pinniped migrate check" itself changes nothing. It checks that existing clients would still verify the certificate in
-spec.impersonationProxy.tls. For other Secrets, it reads only names and owners. With -o commands, it prints only the
-commands, as a POSIX shell script. Read the script, then run it with "sh -eu". The script needs kubectl and a cluster
-administrator's permissions.
+spec.impersonationProxy.tls. For Secrets other than the certificate's, it reads only names and owners. With -o commands,
+it prints only the commands, as a POSIX shell script. Read the script, then run it with "sh -eu". The script needs
+kubectl and a cluster administrator's permissions.
 
 Exit codes: 0 nothing blocks the next step, 3 the next step is blocked, 4 not permitted (see "pinniped help exit-codes")`,
 		Example: `  pinniped migrate check

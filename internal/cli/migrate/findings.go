@@ -146,8 +146,8 @@ func (s *state) ownedByDeployment(k kubectl) (*result.MigrationFinding, error) {
 	finding := &result.MigrationFinding{
 		Reason: result.MigrationOwnedByDeployment,
 		Message: "a Deployment owns these objects. If it were deleted, they would be deleted too, and with them the CAs " +
-			"in every kubeconfig and the load balancer's address. The agent removes the owner when it starts; the commands " +
-			"remove the owner before that",
+			"that every kubeconfig trusts, and the load balancer's address. The agent removes the owner reference when it " +
+			"starts; the commands remove it before that",
 	}
 	for _, object := range s.owned {
 		if !slices.ContainsFunc(object.OwnerReferences, ofDeployment) {
@@ -336,7 +336,8 @@ func (s *state) privileged(k kubectl) (*result.MigrationFinding, error) {
 		return nil, err
 	}
 	finding := about(s.shared[at].Ref, result.MigrationPrivileged, false,
-		"the namespace permits more than the agent needs (%s: %q), because Pinniped's kube-cert-agent needed it",
+		"the namespace permits more than the agent needs (%s: %q), because Pinniped's kube-cert-agent needed "+
+			"this level",
 		enforce, s.shared[at].Labels[enforce])
 	finding.Commands = []string{line}
 	return finding, nil

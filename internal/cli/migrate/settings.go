@@ -109,8 +109,8 @@ func (s *state) settingsOfPinniped(kubectl) (*result.MigrationFinding, error) {
 		return nil, nil
 	}
 	return about(config, result.MigrationSettings, false,
-		"these settings of Pinniped are not migrated: %s. After the installation, set what you still need in ConfigMap "+
-			"%q or in the Deployment", strings.Join(said, ", "), agentConfig.Name), nil
+		"these settings of Pinniped are not migrated: %s. After the installation, set those that you still need in "+
+			"ConfigMap %q or in the Deployment", strings.Join(said, ", "), agentConfig.Name), nil
 }
 
 // settingsLeftBehind lists settings in Pinniped's ConfigMap, which the agent does not read. Earlier versions of the

@@ -126,7 +126,7 @@ func (s *state) brokenByPinniped(kubectl) (*result.MigrationFinding, error) {
 		return nil, nil
 	}
 	return about(secretOf(configured), result.MigrationClientsBroken, true,
-		"Pinniped would serve this Secret or nothing, which would break clients that verify the agent's certificate: "+
+		"Pinniped would serve this Secret's certificate or none, and break clients that verify the agent's certificate: "+
 			"%s. Fix the Secret first; see \"pinniped ip-tls status\" and \"pinniped ip-tls history\"",
 		serving.Summarize(j)), nil
 }

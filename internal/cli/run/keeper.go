@@ -56,7 +56,7 @@ func (k *keeper) run(ctx context.Context, credential *login.Credential) {
 			return
 		case err != nil && !failing:
 			failing = true
-			k.warn("cannot renew the login; the credential expires at %s: %v",
+			k.warn("cannot renew the login (the credential expires at %s): %v",
 				credential.Expiry.Local().Format(time.TimeOnly), err)
 		case err == nil:
 			if failing {
@@ -101,7 +101,7 @@ func (k *keeper) warnOfChange(before, now *login.Credential) {
 		return
 	}
 	if what, _ := before.Impersonate.Changed(now.Impersonate); what != "" {
-		k.warn("%s: restart the program to use that identity", what)
+		k.warn("%s: restart the program to use your current identity", what)
 	}
 }
 

@@ -63,7 +63,7 @@ func ExitCodes() []ExitCode {
 		},
 		{
 			ExitNotDue, "notDue",
-			"the new certificate waits for clients that would stop verifying; run the same command again later",
+			"the new certificate is not active yet, because clients would stop verifying; run the same command again later",
 			"kubeconfigs with the old CA are in use",
 		},
 		{

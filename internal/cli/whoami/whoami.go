@@ -78,7 +78,7 @@ func NewCommand(f *factory.Factory) *cobra.Command {
 		Use:   "whoami",
 		Short: "Print the user that the cluster sees",
 		Long: `Print the name, groups, UID and extra attributes of the user that the cluster sees for a kubeconfig. The command logs in
-first if necessary. The text output also shows the strategy and how long the credential is valid, if they are known.`,
+first if necessary. The text output also shows the strategy and the credential's remaining lifetime, if known.`,
 		Example: `  pinniped whoami
   pinniped whoami --kubeconfig user.yaml -o json`,
 		Args: factory.NoArgs,

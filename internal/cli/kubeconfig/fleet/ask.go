@@ -243,7 +243,8 @@ func (r *run) askAdmins(ctx context.Context) error {
 			c.Outcome = ClusterAsked
 		case admins[c].Optional:
 			c.Outcome = ClusterUnrelated
-			r.Progress.Info("%s has no published CA bundle, so the command asks the endpoint for it: %v", c.Server, err)
+			r.Progress.Info("found no published CA bundle at %s, so the command reads the bundle from the "+
+				"endpoint: %v", c.Server, err)
 		default:
 			c.Outcome, c.Err = ClusterFailed, err
 		}

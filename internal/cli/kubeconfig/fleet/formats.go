@@ -123,7 +123,7 @@ type whole struct{}
 func (whole) Read(secret *corev1.Secret, key string) ([]byte, error) {
 	content, ok := secret.Data[key]
 	if !ok {
-		return nil, fmt.Errorf("there is no key %q in it", key)
+		return nil, fmt.Errorf("the Secret has no key %q", key)
 	}
 	return content, nil
 }
