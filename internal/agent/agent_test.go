@@ -18,14 +18,12 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/signer"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 func TestProxyRunnerSaysWhyItCannotStart(t *testing.T) {
 	t.Parallel()
-	taken, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	taken := must.Get((&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)
 	defer taken.Close() //nolint:errcheck // only the address matters
 	runner := &proxyRunner{life: t.Context(), address: taken.Addr().String()}
 	if err := runner.Start(
@@ -62,10 +60,7 @@ func TestSignerBundleFollowsTheSigner(t *testing.T) {
 		t.Fatal("there is a bundle before there is a signer")
 	}
 	load := func(name string) {
-		ca, err := certs.NewCA(name, time.Now(), time.Hour)
-		if err != nil {
-			t.Fatal(err)
-		}
+		ca := must.Get(certs.NewCA(name, time.Now(), time.Hour))(t)
 		s.Load(ca, nil)
 	}
 	load("first")
@@ -99,10 +94,7 @@ func TestTriggersNeverBlock(t *testing.T) {
 
 // TestRunWithoutACluster is not parallel, because Run sets the loggers of the process.
 func TestRunWithoutACluster(t *testing.T) {
-	config, err := load(t, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := must.Get(load(t, ""))(t)
 	var log bytes.Buffer
 	missing := filepath.Join(t.TempDir(), "missing")
 	if err := Run(
@@ -121,13 +113,8 @@ func TestWaitsForTheAPIServer(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	const unreachable = `{"apiVersion":"v1","kind":"Config","current-context":"c","contexts":[{"name":"c","context":{"cluster":"c","user":"u"}}],
 		"clusters":[{"name":"c","cluster":{"server":"https://127.0.0.1:1"}}],"users":[{"name":"u","user":{"token":"secret-token"}}]}`
-	if err := os.WriteFile(path, []byte(unreachable), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	config, err := load(t, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(path, []byte(unreachable), 0o600))
+	config := must.Get(load(t, ""))(t)
 	config.AggregatedAPIServerPort = 0 // any free one
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 	defer cancel()

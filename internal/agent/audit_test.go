@@ -6,19 +6,19 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 func TestOpeningTheAuditLog(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	policy := filepath.Join(dir, "policy.yaml")
-	if err := os.WriteFile(
+	must.Do(t, os.WriteFile(
 		policy,
 		[]byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]\n"),
 		0o600,
-	); err != nil {
-		t.Fatal(err)
-	}
+	))
 	for _, test := range []struct {
 		name   string
 		config AuditConfig

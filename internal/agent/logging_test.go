@@ -17,6 +17,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // TestNoLevelShowsBodies reads and writes a Secret at the highest log level.
@@ -33,10 +34,7 @@ func TestNoLevelShowsBodies(t *testing.T) { //nolint:paralleltest // it sets the
 	t.Cleanup(api.Close)
 	t.Cleanup(klog.CaptureState().Restore)
 	var logged bytes.Buffer
-	logger, err := setUpLogging(LogConfig{Level: "all"}, &logged)
-	if err != nil {
-		t.Fatal(err)
-	}
+	logger := must.Get(setUpLogging(LogConfig{Level: "all"}, &logged))(t)
 	client := corev1client.NewForConfigOrDie(&rest.Config{Host: api.URL, BearerToken: "the-token"}).Secrets("ns")
 	for name, ctx := range map[string]context.Context{
 		"the agent's logger": klog.NewContext(t.Context(), logger), "the global logger": t.Context(),
@@ -64,10 +62,7 @@ func TestEveryLineIsStructured(t *testing.T) { // not parallel: the loggers of l
 	t.Cleanup(klog.CaptureState().Restore)
 	for level, want := range map[string]int{"info": 1, "debug": 4} {
 		out := &testkit.Buffer{}
-		logger, err := setUpLogging(LogConfig{Level: level}, out)
-		if err != nil {
-			t.Fatal(err)
-		}
+		logger := must.Get(setUpLogging(LogConfig{Level: level}, out))(t)
 		logger.Info("Did something")
 		logger.V(2).Info("Decided something")
 		klog.Info("a library")

@@ -7,6 +7,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/trustbundle"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 func TestTrustBundle(t *testing.T) {
@@ -20,10 +21,7 @@ func TestTrustBundle(t *testing.T) {
 	if shown() != nil {
 		t.Error("there is a bundle before one is published")
 	}
-	ca, err := certs.NewCA("ca", time.Now(), time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ca := must.Get(certs.NewCA("ca", time.Now(), time.Hour))(t)
 	for _, bundle := range [][]byte{nil, ca.CertPEM()} {
 		a.bundle.set(bundle, true)
 		if found, err := trustbundle.Decode(bytes.NewReader(shown())); err != nil || !bytes.Equal(found, bundle) {

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/pinniped-toolkit/pinniped/internal/credentialcache"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // writerVariable makes this test binary a process that fills a cache. Its value has the path, the number of the process
@@ -149,9 +150,7 @@ func TestExpiry(t *testing.T) {
 			t.Parallel()
 			now := start
 			cache := &credentialcache.Cache{Path: filepath.Join(t.TempDir(), "c.yaml"), Now: func() time.Time { return now }}
-			if err := cache.Put(t.Context(), "key", credential(start.Add(test.lifetime), "token")); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, cache.Put(t.Context(), "key", credential(start.Add(test.lifetime), "token")))
 			now = now.Add(test.after)
 			if got := cache.Get("key") != nil; got != test.want {
 				t.Errorf("want %v, got %v", test.want, got)
@@ -192,9 +191,7 @@ kind: CredentialCache
 	if got := cache.Get("half"); got != nil {
 		t.Fatalf("want nothing from an entry without credential, got %+v", got)
 	}
-	if err := cache.Put(t.Context(), "ours", credential(now.Add(5*time.Minute), "token")); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cache.Put(t.Context(), "ours", credential(now.Add(5*time.Minute), "token")))
 	want := `apiVersion: config.supervisor.pinniped.dev/v1alpha1
 credentials:
 - creationTimestamp: "2026-11-21T11:59:00Z"
@@ -212,10 +209,7 @@ credentials:
   lastUsedTimestamp: "2026-11-21T12:00:00Z"
 kind: CredentialCache
 `
-	got, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := must.Get(os.ReadFile(path))(t)
 	if diff := cmp.Diff(want, string(got)); diff != "" {
 		t.Errorf("file (-want +got):\n%s", diff)
 	}
@@ -285,9 +279,7 @@ func TestNeverInTheWay(t *testing.T) {
 		t.Run("starts again after "+name, func(t *testing.T) {
 			t.Parallel()
 			cache := &credentialcache.Cache{Path: filepath.Join(t.TempDir(), "c.yaml"), Now: clock}
-			if err := os.WriteFile(cache.Path, []byte(content), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.WriteFile(cache.Path, []byte(content), 0o600))
 			if cache.Get("key") != nil {
 				t.Error("want nothing from a file that is not a cache")
 			}
@@ -306,8 +298,6 @@ func TestNeverInTheWay(t *testing.T) {
 func plainFile(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(path, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(path, nil, 0o600))
 	return path
 }

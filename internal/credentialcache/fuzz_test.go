@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/pinniped-toolkit/pinniped/internal/credentialcache"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // FuzzCache reads and changes cache files with arbitrary content. Get never returns an expired credential, and returns
@@ -37,9 +38,7 @@ func FuzzCache(f *testing.F) {
 			return // Key returns only hexadecimal
 		}
 		path := filepath.Join(t.TempDir(), "credentials.yaml")
-		if err := os.WriteFile(path, content, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(path, content, 0o600))
 		cache := &credentialcache.Cache{Path: path, Now: func() time.Time { return now }}
 		before := cache.Get(key)
 		if before != nil && !before.ExpirationTimestamp.After(now) {
@@ -47,9 +46,7 @@ func FuzzCache(f *testing.F) {
 		}
 		other := key + "-other"
 		want := credential(now.Add(5*time.Minute), "token")
-		if err := cache.Put(t.Context(), other, want); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, cache.Put(t.Context(), other, want))
 		if got := cache.Get(other); got == nil || got.Token != want.Token ||
 			!got.ExpirationTimestamp.Equal(want.ExpirationTimestamp) {
 			t.Errorf("want the credential just put, got %v", got)

@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 var wildcard = types.NamespacedName{Namespace: "shared", Name: "wildcard"}
@@ -22,20 +23,11 @@ func parse(t *testing.T, objects ...string) []Delegation {
 	items := []any{}
 	for _, text := range objects {
 		var object map[string]any
-		if err := yaml.Unmarshal([]byte(text), &object); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, yaml.Unmarshal([]byte(text), &object))
 		items = append(items, object)
 	}
-	list, err := json.Marshal(map[string]any{"items": items})
-	if err != nil {
-		t.Fatal(err)
-	}
-	all, err := ParseList(list)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return all
+	list := must.Get(json.Marshal(map[string]any{"items": items}))(t)
+	return must.Get(ParseList(list))(t)
 }
 
 func in(namespace, spec string) string {
@@ -317,10 +309,7 @@ func TestRefusal(t *testing.T) {
 func TestGrant(t *testing.T) {
 	t.Parallel()
 	grant := Grant{Secret: wildcard, Namespace: agent, ServiceAccount: "agent"}
-	text, err := YAML(grant.Objects())
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(YAML(grant.Objects()))(t)
 	const want = `apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
 metadata:

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 const (
@@ -79,10 +80,7 @@ func settle(t *testing.T, data map[string][]byte, now time.Time) (map[string][]b
 			t.Error("the verdict says nothing")
 		}
 		reasons = append(reasons, string(verdict.Part)+" "+string(verdict.Reason))
-		next, err := s.Repair(verdict, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		next := must.Get(s.Repair(verdict, nil))(t)
 		data = next.Data()
 	}
 	t.Fatalf("it does not come to rest: %v", reasons)
@@ -103,18 +101,10 @@ func with(data map[string][]byte, changes map[string][]byte) map[string][]byte {
 
 func servedBy(t *testing.T, names []string, now time.Time) map[string][]byte {
 	t.Helper()
-	ca, err := certs.NewCA(caName, now, testLife)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pair, err := ca.IssueServing(certs.SANs{DNSNames: names}, now, testLife)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ca := must.Get(certs.NewCA(caName, now, testLife))(t)
+	pair := must.Get(ca.IssueServing(certs.SANs{DNSNames: names}, now, testLife))(t)
 	data := map[string][]byte{keyCertificate: pair.CertPEM, keyPrivateKey: pair.KeyPEM}
-	if err := putCA(data, Keys{keyCACertificate, keyCAKey}, ca); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, putCA(data, Keys{keyCACertificate, keyCAKey}, ca))
 	return data
 }
 

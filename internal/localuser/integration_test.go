@@ -27,6 +27,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
 	"github.com/pinniped-toolkit/pinniped/internal/localuser"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 const namespace = localuser.DefaultNamespace
@@ -41,14 +42,8 @@ func startCluster(t *testing.T) *devcluster.Cluster {
 // it.
 func run(t *testing.T, cluster *devcluster.Cluster) (address string, stop func() error) {
 	t.Helper()
-	config, err := cluster.ServiceAccountConfig(t.Context(), namespace, "local-user-authenticator")
-	if err != nil {
-		t.Fatal(err)
-	}
-	port, err := cluster.ReservePort()
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := must.Get(cluster.ServiceAccountConfig(t.Context(), namespace, "local-user-authenticator"))(t)
+	port := must.Get(cluster.ReservePort())(t)
 	address = net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -142,11 +137,7 @@ func within(t *testing.T, limit time.Duration, check func() error) {
 
 func hash(t *testing.T, password string) []byte {
 	t.Helper()
-	hash, err := bcrypt.GenerateFromPassword([]byte(password), bcrypt.MinCost)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return hash
+	return must.Get(bcrypt.GenerateFromPassword([]byte(password), bcrypt.MinCost))(t)
 }
 
 func TestOnARealAPIServer(t *testing.T) {
@@ -161,10 +152,7 @@ func TestOnARealAPIServer(t *testing.T) {
 
 func followsUsers(t *testing.T, cluster *devcluster.Cluster) {
 	t.Helper()
-	client, err := corev1client.NewForConfig(cluster.AdminConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := must.Get(corev1client.NewForConfig(cluster.AdminConfig()))(t)
 	secrets := client.Secrets(namespace)
 	address, stop := run(t, cluster)
 
@@ -197,29 +185,20 @@ func followsUsers(t *testing.T, cluster *devcluster.Cluster) {
 	nobody := authenticationv1beta1.TokenReviewStatus{}
 
 	expect("pinny:password123", nobody)
-	user, err := secrets.Create(t.Context(), &corev1.Secret{
+	user := must.Get(secrets.Create(t.Context(), &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Name: "pinny"},
 		Data:       map[string][]byte{"passwordHash": hash(t, "password123"), "groups": []byte("group-for-mtls, other")},
-	}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}, metav1.CreateOptions{}))(t)
 	expect("pinny:password123", pinny("group-for-mtls", "other"))
 	user.Data = map[string][]byte{"passwordHash": hash(t, "another")}
-	if _, err := secrets.Update(t.Context(), user, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(secrets.Update(t.Context(), user, metav1.UpdateOptions{}))(t)
 	expect("pinny:another", pinny())
 	expect("pinny:password123", nobody)
 
 	// While the API server is unavailable, users can log in; afterwards changes take effect again.
-	if err := cluster.RestartAPIServer(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cluster.RestartAPIServer(t.Context()))
 	expect("pinny:another", pinny())
-	if err := secrets.Delete(t.Context(), "pinny", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, secrets.Delete(t.Context(), "pinny", metav1.DeleteOptions{}))
 	within(t, 30*time.Second, func() error {
 		got, err := login(t.Context(), address, bundle, "pinny:another")
 		if err == nil && got.Authenticated {
@@ -229,7 +208,7 @@ func followsUsers(t *testing.T, cluster *devcluster.Cluster) {
 	})
 
 	// A damaged Secret is repaired with the same CA; data of other writers is kept.
-	if _, err := secrets.Patch(
+	must.Get(secrets.Patch(
 		t.Context(),
 		localuser.ServingSecretName,
 		"application/merge-patch+json",
@@ -237,9 +216,7 @@ func followsUsers(t *testing.T, cluster *devcluster.Cluster) {
 			`{"metadata":{"labels":{"mine":"yes"}},"data":{"tlsPrivateKey":null,"caCertificatePrivateKey":"aGVsbG8="}}`,
 		),
 		metav1.PatchOptions{},
-	); err != nil {
-		t.Fatal(err)
-	}
+	))(t)
 	within(t, 10*time.Second, func() error {
 		got, err := secrets.Get(t.Context(), localuser.ServingSecretName, metav1.GetOptions{})
 		if err != nil {
@@ -267,9 +244,7 @@ func followsUsers(t *testing.T, cluster *devcluster.Cluster) {
 	expect("pinny:another", nobody)
 
 	// Deleting the Secret creates a new CA.
-	if err := secrets.Delete(t.Context(), localuser.ServingSecretName, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, secrets.Delete(t.Context(), localuser.ServingSecretName, metav1.DeleteOptions{}))
 	within(t, 10*time.Second, func() error {
 		got, err := secrets.Get(t.Context(), localuser.ServingSecretName, metav1.GetOptions{})
 		if err != nil {
@@ -303,22 +278,11 @@ func servesTLS13Only(t *testing.T, cluster *devcluster.Cluster) {
 // The other tests use the permissions of the role in the manifests; this one checks what it must not permit.
 func hasNoMorePermissions(t *testing.T, cluster *devcluster.Cluster) {
 	t.Helper()
-	config, err := cluster.ServiceAccountConfig(t.Context(), namespace, "local-user-authenticator")
-	if err != nil {
-		t.Fatal(err)
-	}
-	client, err := corev1client.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	admin, err := corev1client.NewForConfig(cluster.AdminConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := must.Get(cluster.ServiceAccountConfig(t.Context(), namespace, "local-user-authenticator"))(t)
+	client := must.Get(corev1client.NewForConfig(config))(t)
+	admin := must.Get(corev1client.NewForConfig(cluster.AdminConfig()))(t)
 	user := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "pinny"}}
-	if _, err := admin.Secrets(namespace).Create(t.Context(), user, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(admin.Secrets(namespace).Create(t.Context(), user, metav1.CreateOptions{}))(t)
 	refused := map[string]error{}
 	_, refused["changing a user"] = client.Secrets(namespace).Update(t.Context(), user, metav1.UpdateOptions{})
 	refused["deleting a user"] = client.Secrets(namespace).Delete(t.Context(), "pinny", metav1.DeleteOptions{})
@@ -334,18 +298,10 @@ func hasNoMorePermissions(t *testing.T, cluster *devcluster.Cluster) {
 // The namespace enforces restricted pod security, which applies to pods and not Deployments.
 func hasAdmittedPods(t *testing.T, cluster *devcluster.Cluster) {
 	t.Helper()
-	apps, err := appsv1client.NewForConfig(cluster.AdminConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
-	core, err := corev1client.NewForConfig(cluster.AdminConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
-	deployment, err := apps.Deployments(namespace).Get(t.Context(), "local-user-authenticator", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	apps := must.Get(appsv1client.NewForConfig(cluster.AdminConfig()))(t)
+	core := must.Get(corev1client.NewForConfig(cluster.AdminConfig()))(t)
+	deployment := must.Get(
+		apps.Deployments(namespace).Get(t.Context(), "local-user-authenticator", metav1.GetOptions{}))(t)
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "from-template", Labels: deployment.Spec.Template.Labels},
 		Spec:       deployment.Spec.Template.Spec,

@@ -18,6 +18,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 const (
@@ -30,10 +32,7 @@ func userSecret(t *testing.T, name, password string, cost int, groups *string) *
 	t.Helper()
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string][]byte{}}
 	if password != "" {
-		hash, err := bcrypt.GenerateFromPassword([]byte(password), cost)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hash := must.Get(bcrypt.GenerateFromPassword([]byte(password), cost))(t)
 		secret.Data[passwordHashKey] = hash
 	}
 	if groups != nil {
@@ -346,10 +345,7 @@ func or(value, otherwise string) string {
 // which is that of `htpasswd -C 10` in the how-to.
 func TestVerifyComparesForUnknownUsers(t *testing.T) {
 	t.Parallel()
-	h, err := newWebhook(fake.NewClientBuilder().Build(), "", 1, logr.Discard())
-	if err != nil {
-		t.Fatal(err)
-	}
+	h := must.Get(newWebhook(fake.NewClientBuilder().Build(), "", 1, logr.Discard()))(t)
 	if cost, err := bcrypt.Cost(h.unknown); err != nil || cost != bcrypt.DefaultCost {
 		t.Errorf("the hash for unknown users has cost %d, %v", cost, err)
 	}

@@ -21,6 +21,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 func TestExcessive(t *testing.T) {
@@ -173,10 +174,7 @@ func TestOnARealAPIServer(t *testing.T) {
 			Verbs:     []string{"impersonate"},
 		},
 	)
-	config, err := cluster.ServiceAccountConfig(ctx, namespace, account)
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := must.Get(cluster.ServiceAccountConfig(ctx, namespace, account))(t)
 	w.config = config
 
 	// Sequential: each grant exists for one case only.
@@ -255,9 +253,7 @@ type realWorld struct {
 
 func (w *realWorld) must(t *testing.T, do func() error) {
 	t.Helper()
-	if err := do(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, do())
 }
 
 func (w *realWorld) checker() *Checker {
@@ -444,13 +440,10 @@ func TestAuthorizersThatCannotListAreAsked(t *testing.T) {
 		_ = json.NewEncoder(w).Encode(review)
 	}))
 	t.Cleanup(server.Close)
-	report, err := (&Checker{Namespaces: []string{namespace, "kube-system"}}).Check(
+	report := must.Get((&Checker{Namespaces: []string{namespace, "kube-system"}}).Check(
 		t.Context(),
 		&rest.Config{Host: server.URL, ContentConfig: rest.ContentConfig{ContentType: "application/json"}},
-	)
-	if err != nil {
-		t.Fatal(err)
-	}
+	))(t)
 	want := Report{
 		Incomplete: true,
 		Excess:     []Excess{{What: "list secrets in kube-system", Why: strings.Repeat("x", maxReason-len("…")) + "…"}},

@@ -20,6 +20,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 func leaseOf(name, report string, renew time.Time) *coordinationv1.Lease {
@@ -40,16 +41,12 @@ func TestSigners(t *testing.T) {
 	b.PublishSigner("mine")
 	b.Publish(Report{SHA256: "1"})
 	into := (*store)(b)
-	if err := into.Replace([]any{leaseOf("a", `{"sha256":"1"}`, now.Now())}, "1"); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, into.Replace([]any{leaseOf("a", `{"sha256":"1"}`, now.Now())}, "1"))
 	if got := b.Signers(); got != "" || b.Live()[1] != (Report{Name: "b", SHA256: "1", Signer: "mine"}) {
 		t.Errorf("got %q, %+v", got, b.Live())
 	}
 	before := calls
-	if err := into.Update(leaseOf("a", `{"sha256":"1","signer":"no response"}`, now.Now())); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, into.Update(leaseOf("a", `{"sha256":"1","signer":"no response"}`, now.Now())))
 	if got := b.Signers(); got != "a: no response\n" || calls != before+1 {
 		t.Errorf("got %q, %d calls", got, calls-before)
 	}
@@ -218,10 +215,7 @@ func TestRegistries(t *testing.T) {
 	}
 	deadline := time.Now().Add(30 * time.Second)
 	for {
-		lease, err := client.Leases("default").Get(t.Context(), one.lease, metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		lease := must.Get(client.Leases("default").Get(t.Context(), one.lease, metav1.GetOptions{}))(t)
 		if strings.Contains(lease.Annotations[annotationReport], `"199"`) {
 			break
 		}

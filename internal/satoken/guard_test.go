@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // testGuard tries attacks with the manager's token. It finally removes the policy.
@@ -101,9 +102,7 @@ func (r *real) testGuard(t *testing.T) {
 		ObjectMeta: ours, AggregationRule: &rbacv1.AggregationRule{ClusterRoleSelectors: []metav1.LabelSelector{{}}},
 	}, metav1.CreateOptions{})
 	own := Identity{Username: "frank"}
-	if _, err := r.accounts.Issue(t.Context(), own, false); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(r.accounts.Issue(t.Context(), own, false))(t)
 	id, _ := own.normal()
 	_, attempts["a label on a role that exists"] = roles.Patch(t.Context(), id.name(accountsNamespace),
 		"application/merge-patch+json",
@@ -126,10 +125,7 @@ func (r *real) testGuard(t *testing.T) {
 		ours.Name,
 		rbacv1.Subject{Kind: "Group", APIGroup: rbacv1.GroupName, Name: "system:authenticated"},
 	)
-	admin, err := roles.Get(t.Context(), "view", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	admin := must.Get(roles.Get(t.Context(), "view", metav1.GetOptions{}))(t)
 	admin.Rules = everything
 	_, attempts["another role changed"] = roles.Update(t.Context(), admin, metav1.UpdateOptions{})
 	admin.Labels = labels(accountsNamespace)
@@ -151,20 +147,15 @@ func (r *real) testGuard(t *testing.T) {
 		}
 	}
 
-	if err := r.admin.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().
-		Delete(t.Context(), managerName, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, r.admin.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().
+		Delete(t.Context(), managerName, metav1.DeleteOptions{}))
 	testkit.Eventually(t, time.Minute, func() error {
 		if _, err := r.accounts.Check(t.Context(), r.AdminConfig()); !errors.Is(err, ErrUnguarded) {
 			return fmt.Errorf("without the policy: %w", err)
 		}
 		return nil
 	})
-	other, err := r.User("agent-without-overlay")
-	if err != nil {
-		t.Fatal(err)
-	}
+	other := must.Get(r.User("agent-without-overlay"))(t)
 	if _, err := r.withManager(t, other).Check(t.Context(), r.AdminConfig()); !errors.Is(err, ErrNotPermitted) {
 		t.Errorf("without the overlay: %v", err)
 	}
@@ -172,9 +163,6 @@ func (r *real) testGuard(t *testing.T) {
 
 func (r *real) withManager(t *testing.T, config *rest.Config) *Accounts {
 	t.Helper()
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := must.Get(kubernetes.NewForConfig(config))(t)
 	return New(client, r.admin, accountsNamespace, 1000)
 }

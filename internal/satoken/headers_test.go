@@ -7,6 +7,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/client-go/transport"
+
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 type headerTripper struct {
@@ -66,12 +68,9 @@ func TestNamesOfObjects(t *testing.T) {
 func TestATokensIDIsNotOfTheUser(t *testing.T) {
 	t.Parallel()
 	headers := func(id string) map[string][]string {
-		user, err := Identity{Username: "ann", Extra: map[string][]string{
+		user := must.Get(Identity{Username: "ann", Extra: map[string][]string{
 			"Authentication.kubernetes.io/Credential-ID": {"JTI=" + id}, "example.com/team": {"blue"},
-		}}.normal()
-		if err != nil {
-			t.Fatal(err)
-		}
+		}}.normal())(t)
 		return user.headers()
 	}
 	if diff := cmp.Diff(headers("1"), headers("2")); diff != "" {

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // TestAccountsAreDeletedOnlyIfTheStrategyIsOffNow turns the strategy off with a stale CredentialIssuer.
@@ -21,9 +23,7 @@ func TestAccountsAreDeletedOnlyIfTheStrategyIsOffNow(t *testing.T) {
 				Changed:  func() {},
 			})
 			b.Configure(Settings{Used: true})
-			if err := b.sync(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, b.sync(t.Context()))
 			if collected := len(cluster.Actions()) > 0; collected != off || b.State().Cleaning == off {
 				t.Errorf("collected: %v; the state is %+v", collected, b.State())
 			}

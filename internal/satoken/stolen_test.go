@@ -7,23 +7,20 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // testStolen tries attacks with a user's token.
 func (r *real) testStolen(t *testing.T, constrained bool) {
 	t.Helper()
-	credential, err := r.accounts.Issue(
+	credential := must.Get(r.accounts.Issue(
 		t.Context(),
 		Identity{Username: "mallory", Groups: []string{"guests"}},
 		constrained,
-	)
-	if err != nil {
-		t.Fatal(err)
-	}
+	))(t)
 	victim := Identity{Username: "admin@example.com", Groups: []string{"admins"}}
-	if _, err := r.accounts.Issue(t.Context(), victim, constrained); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(r.accounts.Issue(t.Context(), victim, constrained))(t)
 	for name, headers := range map[string]map[string][]string{
 		"another user":         {"Impersonate-User": {"admin@example.com"}},
 		"another group":        {"Impersonate-User": {"mallory"}, "Impersonate-Group": {"guests", "admins"}},
@@ -43,10 +40,7 @@ func (r *real) testStolen(t *testing.T, constrained bool) {
 	}
 	for name, headers := range map[string]map[string][]string{"the account": nil, "the user": credential.Headers} {
 		client := r.as(t, credential.Token, headers)
-		got, err := whoAmI(t.Context(), client)
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := must.Get(whoAmI(t.Context(), client))(t)
 		id, _ := Identity{Username: "mallory"}.normal()
 		own := id.name(accountsNamespace)
 		attempts := map[string]error{}

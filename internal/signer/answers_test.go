@@ -14,16 +14,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // respond fakes a signer: it changes the status of each approved CertificateSigningRequest until stop is called.
 func (w *world) respond(t *testing.T, change func(*certificatesv1.CertificateSigningRequest)) (stop func()) {
 	t.Helper()
 	requests := w.admin.CertificatesV1().CertificateSigningRequests()
-	events, err := requests.Watch(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	events := must.Get(requests.Watch(t.Context(), metav1.ListOptions{}))(t)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -79,11 +77,8 @@ func signAs(
 // requestFor returns a certificate request in PEM.
 func requestFor(t *testing.T, key *ecdsa.PrivateKey, username string, groups ...string) []byte {
 	t.Helper()
-	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{
+	der := must.Get(x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{
 		Subject: pkix.Name{CommonName: username, Organization: groups},
-	}, key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	}, key))(t)
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})
 }

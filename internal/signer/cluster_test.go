@@ -28,6 +28,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/signer"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 const (
@@ -46,34 +47,22 @@ type world struct {
 func startWorld(t *testing.T, withSigner bool) *world {
 	t.Helper()
 	cluster := testkit.Cluster(t, devcluster.Options{ControllerManager: withSigner})
-	admin, err := kubernetes.NewForConfig(cluster.AdminConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
+	admin := must.Get(kubernetes.NewForConfig(cluster.AdminConfig()))(t)
 	ctx := t.Context()
-	if _, err := admin.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{
+	must.Get(admin.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{
 		ObjectMeta: metav1.ObjectMeta{Name: namespace},
-	}, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := admin.CoreV1().ServiceAccounts(namespace).Create(ctx, &corev1.ServiceAccount{
+	}, metav1.CreateOptions{}))(t)
+	must.Get(admin.CoreV1().ServiceAccounts(namespace).Create(ctx, &corev1.ServiceAccount{
 		ObjectMeta: metav1.ObjectMeta{Name: account},
-	}, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	agent, err := cluster.ServiceAccountConfig(ctx, namespace, account)
-	if err != nil {
-		t.Fatal(err)
-	}
+	}, metav1.CreateOptions{}))(t)
+	agent := must.Get(cluster.ServiceAccountConfig(ctx, namespace, account))(t)
 	return &world{Cluster: cluster, admin: admin, agent: agent}
 }
 
 // grant applies the Roles of the overlay.
 func (w *world) grant(t *testing.T) {
 	t.Helper()
-	if err := w.Install(t.Context(), filepath.Join("..", "..", "deploy", "clustersigner", "rbac.yaml")); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.Install(t.Context(), filepath.Join("..", "..", "deploy", "clustersigner", "rbac.yaml")))
 }
 
 // publish creates ConfigMap cluster-info with a server, as kubeadm does.
@@ -102,10 +91,7 @@ func (w *world) publish(t *testing.T, server string) {
 func (w *world) start(t *testing.T, options signer.ClusterOptions) *signer.Cluster {
 	t.Helper()
 	options.Agent = w.agent
-	c, err := signer.NewCluster(options)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(signer.NewCluster(options))(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() { defer close(ended); c.Run(ctx) }()
@@ -135,10 +121,7 @@ func waitForState(t *testing.T, c *signer.Cluster, problem string) signer.Cluste
 // requests returns the number of CertificateSigningRequests.
 func (w *world) requests(t *testing.T) int {
 	t.Helper()
-	list, err := w.admin.CertificatesV1().CertificateSigningRequests().List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	list := must.Get(w.admin.CertificatesV1().CertificateSigningRequests().List(t.Context(), metav1.ListOptions{}))(t)
 	return len(list.Items)
 }
 
@@ -200,14 +183,8 @@ func TestTheClustersOwnSigner(t *testing.T) {
 	}
 
 	before := time.Now()
-	pair, err := c.IssueClientCertificate(t.Context(), ann, time.Minute)
-	if err != nil {
-		t.Fatal(err)
-	}
-	leaf, err := tls.X509KeyPair(pair.CertPEM, pair.KeyPEM)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pair := must.Get(c.IssueClientCertificate(t.Context(), ann, time.Minute))(t)
+	leaf := must.Get(tls.X509KeyPair(pair.CertPEM, pair.KeyPEM))(t)
 	if life := pair.NotAfter.Sub(before); life < 9*time.Minute || life > 11*time.Minute ||
 		!leaf.Leaf.NotAfter.Equal(pair.NotAfter) {
 		t.Errorf("it works for %s, want about ten minutes, the shortest that can be asked for", life)
@@ -215,20 +192,14 @@ func TestTheClustersOwnSigner(t *testing.T) {
 	if diff := cmp.Diff(ann.OrganizationalUnits, leaf.Leaf.Subject.OrganizationalUnit); diff != "" {
 		t.Errorf("extras (-want +got):\n%s", diff)
 	}
-	who, err := w.whoIs(t.Context(), pair)
-	if err != nil {
-		t.Fatal(err)
-	}
+	who := must.Get(w.whoIs(t.Context(), pair))(t)
 	if diff := cmp.Diff(
 		[]string{"ann", "dev", "ops", "system:authenticated"},
 		append([]string{who.Username}, who.Groups...),
 	); diff != "" {
 		t.Errorf("the API server sees (-want +got):\n%s", diff)
 	}
-	longer, err := c.IssueClientCertificate(t.Context(), certs.ClientIdentity{Username: "bob"}, time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	longer := must.Get(c.IssueClientCertificate(t.Context(), certs.ClientIdentity{Username: "bob"}, time.Hour))(t)
 	if life := time.Until(longer.NotAfter); life < 59*time.Minute || life > 61*time.Minute {
 		t.Errorf("it works for %s, want about an hour", life)
 	}
@@ -257,10 +228,7 @@ func TestTheClustersOwnSigner(t *testing.T) {
 func manyLogins(t *testing.T, w *world, c *signer.Cluster) { //nolint:thelper // a subtest
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	events, err := w.admin.CertificatesV1().CertificateSigningRequests().Watch(ctx, metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	events := must.Get(w.admin.CertificatesV1().CertificateSigningRequests().Watch(ctx, metav1.ListOptions{}))(t)
 	const logins = 24
 	most := make(chan int)
 	go func() {
@@ -304,26 +272,17 @@ func manyLogins(t *testing.T, w *world, c *signer.Cluster) { //nolint:thelper //
 // approve them.
 func (w *world) otherSigner(t *testing.T) {
 	t.Helper()
-	agent, err := kubernetes.NewForConfig(w.agent)
-	if err != nil {
-		t.Fatal(err)
-	}
-	key, err := certs.NewKey()
-	if err != nil {
-		t.Fatal(err)
-	}
+	agent := must.Get(kubernetes.NewForConfig(w.agent))(t)
+	key := must.Get(certs.NewKey())(t)
 	requests := agent.CertificatesV1().CertificateSigningRequests()
-	made, err := requests.Create(t.Context(), &certificatesv1.CertificateSigningRequest{
+	made := must.Get(requests.Create(t.Context(), &certificatesv1.CertificateSigningRequest{
 		ObjectMeta: metav1.ObjectMeta{Name: "kubelet"},
 		Spec: certificatesv1.CertificateSigningRequestSpec{
 			Request:    requestFor(t, key, "system:node:n1", "system:nodes"),
 			SignerName: "kubernetes.io/kube-apiserver-client-kubelet",
 			Usages:     []certificatesv1.KeyUsage{"digital signature", "client auth"},
 		},
-	}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}, metav1.CreateOptions{}))(t)
 	made.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{
 		{Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "x"},
 	}
@@ -357,10 +316,7 @@ func TestNoSignerResponds(t *testing.T) {
 	denied()
 
 	// A signer that issues for longer than requested, as before Kubernetes 1.22.
-	ca, err := certs.NewCA("other", time.Now(), 365*24*time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ca := must.Get(certs.NewCA("other", time.Now(), 365*24*time.Hour))(t)
 	forYears := w.respond(t, func(request *certificatesv1.CertificateSigningRequest) {
 		request.Status.Certificate = signAs(t, ca, request, 300*24*time.Hour)
 	})
@@ -382,10 +338,7 @@ func TestRetest(t *testing.T) {
 	w.grant(t)
 	w.publish(t, "https://kube.example.com:6443")
 	c := w.start(t, signer.ClusterOptions{Timeout: 2 * time.Second, FirstRetry: 100 * time.Millisecond})
-	agent, err := kubernetes.NewForConfig(w.agent)
-	if err != nil {
-		t.Fatal(err)
-	}
+	agent := must.Get(kubernetes.NewForConfig(w.agent))(t)
 	go signer.FollowClusterInfo(t.Context(), agent.CoreV1(), c.Retest)
 	client := w.ClientCA()
 	stop := w.respond(t, func(request *certificatesv1.CertificateSigningRequest) {
@@ -421,9 +374,7 @@ func TestASignerThatGoesAway(t *testing.T) {
 	})
 	waitForState(t, c, "")
 	ann := certs.ClientIdentity{Username: "ann"}
-	if _, err := c.IssueClientCertificate(t.Context(), ann, time.Minute); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(c.IssueClientCertificate(t.Context(), ann, time.Minute))(t)
 	stop()
 	left, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -19,6 +19,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/signer"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // adversary replaces the request of each user named victim-… just before the agent approves it with one for an
@@ -69,10 +70,7 @@ func TestAReplacedRequestIsNotApproved(t *testing.T) {
 	t.Parallel()
 	w := startWorld(t, true)
 	w.grant(t)
-	key, err := certs.NewKey()
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := must.Get(certs.NewKey())(t)
 	eve := &adversary{cluster: w.admin, request: requestFor(t, key, "kubernetes-admin", "kubeadm:cluster-admins")}
 	w.agent = rest.CopyConfig(w.agent)
 	w.agent.Wrap(func(agent http.RoundTripper) http.RoundTripper {
@@ -109,10 +107,7 @@ func TestAReplacedRequestIsNotApproved(t *testing.T) {
 	if got := eve.replaced.Load(); got != logins {
 		t.Errorf("%d requests were replaced, want %d", got, logins)
 	}
-	left, err := w.admin.CertificatesV1().CertificateSigningRequests().List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	left := must.Get(w.admin.CertificatesV1().CertificateSigningRequests().List(t.Context(), metav1.ListOptions{}))(t)
 	for _, request := range left.Items {
 		if string(request.Spec.Request) == string(eve.request) &&
 			(len(request.Status.Conditions) > 0 || len(request.Status.Certificate) > 0) {

@@ -11,17 +11,14 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
 func newCA(t *testing.T, name string) *certs.CA {
 	t.Helper()
-	ca, err := certs.NewCA(name, noon, 24*time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return ca
+	return must.Get(certs.NewCA(name, noon, 24*time.Hour))(t)
 }
 
 func TestSigner(t *testing.T) {
@@ -41,15 +38,9 @@ func TestSigner(t *testing.T) {
 		t.Fatal("loading the same CA again made a new generation")
 	}
 
-	pair, err := s.IssueClientCertificate("ann", []string{"dev", "ops"}, []string{"k=v"}, 5*time.Minute)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pair := must.Get(s.IssueClientCertificate("ann", []string{"dev", "ops"}, []string{"k=v"}, 5*time.Minute))(t)
 	block, _ := pem.Decode(pair.CertPEM)
-	leaf, err := x509.ParseCertificate(block.Bytes)
-	if err != nil {
-		t.Fatal(err)
-	}
+	leaf := must.Get(x509.ParseCertificate(block.Bytes))(t)
 	if leaf.Subject.CommonName != "ann" || len(leaf.Subject.Organization) != 2 ||
 		leaf.Subject.OrganizationalUnit[0] != "k=v" {
 		t.Errorf("subject is %v", leaf.Subject)

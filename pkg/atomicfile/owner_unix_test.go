@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 func TestReplaceKeepsTheOwner(t *testing.T) {
@@ -15,16 +17,9 @@ func TestReplaceKeepsTheOwner(t *testing.T) {
 		t.Skip("only root can give files away")
 	}
 	path := write(t, filepath.Join(t.TempDir(), "theirs"))
-	if err := os.Chown(path, 1234, 5678); err != nil {
-		t.Fatal(err)
-	}
-	if err := replace(t, path, nil); err != nil {
-		t.Fatal(err)
-	}
-	info, err := os.Stat(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Chown(path, 1234, 5678))
+	must.Do(t, replace(t, path, nil))
+	info := must.Get(os.Stat(path))(t)
 	if owner := info.Sys().(*syscall.Stat_t); owner.Uid != 1234 || owner.Gid != 5678 {
 		t.Errorf("it belongs to %d:%d now", owner.Uid, owner.Gid)
 	}

@@ -9,15 +9,14 @@ import (
 	"testing"
 
 	"github.com/pinniped-toolkit/pinniped/pkg/atomicfile"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 func TestReadFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	fifo := filepath.Join(dir, "fifo")
-	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, syscall.Mkfifo(fifo, 0o600))
 	regular := write(t, filepath.Join(dir, "regular"))
 	if content, err := atomicfile.ReadFile(link(t, regular, filepath.Join(dir, "link")), limit); err != nil ||
 		string(content) != old {
