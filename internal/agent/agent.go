@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
@@ -95,17 +96,8 @@ func Run(ctx context.Context, options Options, config *Config) error {
 	a.bearer = authenticator.NewBearer(a.authenticators, clock.RealClock{})
 	utilruntime.Must(corev1.AddToScheme(a.scheme))
 	apis.AddToScheme(a.scheme, config.APIGroupSuffix)
-	logger.Info(
-		"Started the agent",
-		"version",
-		options.Version,
-		"namespace",
-		options.Namespace,
-		"replica",
-		options.PodName,
-		"apiServer",
-		restConfig.Host,
-	)
+	logger.Info("Started the agent", "version", options.Version, "namespace", options.Namespace,
+		"replica", options.PodName, "apiServer", restConfig.Host)
 	return a.run(ctx)
 }
 
@@ -114,6 +106,7 @@ type agent struct {
 	options Options
 	config  *Config
 	rest    *rest.Config
+	kube    kubernetes.Interface
 	groups  apis.Groups
 	scheme  *runtime.Scheme
 
@@ -153,6 +146,9 @@ func (a *agent) run(ctx context.Context) error {
 		return fmt.Errorf("listening for the Concierge APIs: %w", err)
 	}
 	defer func() { _ = listener.Close() }()
+	if a.kube, err = kubernetes.NewForConfig(a.rest); err != nil {
+		return fmt.Errorf("creating a client: %w", err)
+	}
 	if err := a.waitForAPI(ctx); err != nil {
 		return err
 	}
@@ -160,18 +156,12 @@ func (a *agent) run(ctx context.Context) error {
 		return nil
 	}
 
-	a.leader, err = newLeadership(
-		a.rest,
-		a.options.Namespace,
-		a.config.ownNames().lease,
-		a.options.PodName,
-		a.config.Labels,
-		func() {
+	if a.leader, err = newLeadership(
+		a.kube.CoordinationV1(), a.options.Namespace, a.config.AppName, a.options.PodName, a.config.Labels, func() {
 			a.userTokens.Wake() // the leader deletes unused service accounts
 			a.triggers.fireAll()
 		},
-	)
-	if err != nil {
+	); err != nil {
 		return err
 	}
 	if a.config.ClusterSigner == enabled {
@@ -191,10 +181,7 @@ func (a *agent) run(ctx context.Context) error {
 	}
 
 	proxyMetrics := proxy.NewMetrics()
-	credential, err := a.newSelfCheck(token)
-	if err != nil {
-		return err
-	}
+	credential := a.newSelfCheck(token)
 	defer a.serveMetrics(ctx, proxyMetrics, a.logins, concierge.ClientMetrics{Port: a.apiPort}, credential)()
 	group, ctx := errgroup.WithContext(ctx)
 	proxy := &proxyRunner{
@@ -207,8 +194,8 @@ func (a *agent) run(ctx context.Context) error {
 			Upstream:           rest.AnonymousClientConfig(a.rest),
 			Token:              token,
 			GroupSuffix:        a.config.APIGroupSuffix,
-			DrainDelay:         a.config.shutdownDelay(),
-			AllowTTL:           a.config.AccessReviews.allowTTL(),
+			DrainDelay:         parsed(a.config.ShutdownDelay),
+			AllowTTL:           parsed(a.config.AccessReviews.AllowTTL),
 			Processors:         a.processors,
 			FlowControl:        flowcontrol.New(flowcontrol.LimitsFor(a.memory, a.processors)),
 			Metrics:            proxyMetrics,

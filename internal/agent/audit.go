@@ -1,11 +1,9 @@
 package agent
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"os"
-	"slices"
 
 	"gopkg.in/natefinch/lumberjack.v2"
 
@@ -18,23 +16,6 @@ const (
 	auditFileMiB  = 100
 	oldAuditFiles = 8
 )
-
-func (c AuditConfig) validate() []error {
-	var problems []error
-	if !slices.Contains([]string{"", "enabled", "disabled"}, c.LogUsernamesAndGroups) {
-		problems = append(
-			problems,
-			errors.New(
-				"invalid logUsernamesAndGroups format, valid choices are 'enabled', 'disabled', or empty string (equivalent to "+
-					"'disabled')",
-			),
-		)
-	}
-	if (c.PolicyFile == "") != (c.LogPath == "") {
-		problems = append(problems, errors.New("only one of audit.policyFile and audit.logPath is set"))
-	}
-	return problems
-}
 
 // open opens the audit log of requests, or returns nil if none is configured. An unreadable policy or an unwritable log
 // is an error, so that a configured audit log is never missing.

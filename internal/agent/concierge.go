@@ -39,9 +39,9 @@ func (a *agent) newConcierge(ctx context.Context, listener net.Listener, ready f
 			Logins:                     a.logins,
 			Port:                       a.apiPort,
 			UserTokens:                 a.userTokens,
-			CredentialLife:             a.config.credentialLifetime(),
+			CredentialLife:             parsed(a.config.CredentialLifetime),
 			Ready:                      ready,
-			ShutdownDelay:              a.config.shutdownDelay(),
+			ShutdownDelay:              parsed(a.config.ShutdownDelay),
 			AuditLogUsernamesAndGroups: a.config.Audit.LogUsernamesAndGroups == "enabled",
 		})
 		if err == nil {

@@ -210,44 +210,10 @@ func (c *Config) AppLabel() string {
 	return c.AppName
 }
 
-// ownNames names the objects that a Pinniped Concierge does not have.
-type ownNames struct {
-	lastKnownGoodSecret, revisionsConfigMap, lease    string
-	userAccountsServiceAccount, userAccountsNamespace string
-}
-
-func (c *Config) ownNames() ownNames {
-	return ownNames{
-		lastKnownGoodSecret:        c.AppName + "-impersonation-proxy-last-known-good-certificate",
-		revisionsConfigMap:         c.AppName + "-revisions",
-		lease:                      c.AppName,
-		userAccountsServiceAccount: c.AppName + "-user-accounts",
-		userAccountsNamespace:      c.AppName + "-users",
-	}
-}
-
-// shutdownDelay returns the validated ShutdownDelay.
-func (c *Config) shutdownDelay() time.Duration {
-	delay, _ := time.ParseDuration(c.ShutdownDelay)
-	return delay
-}
-
-// allowTTL returns the validated AllowTTL.
-func (c ReviewConfig) allowTTL() time.Duration {
-	ttl, _ := time.ParseDuration(c.AllowTTL)
-	return ttl
-}
-
-// credentialLifetime returns the validated CredentialLifetime.
-func (c *Config) credentialLifetime() time.Duration {
-	life, _ := time.ParseDuration(c.CredentialLifetime)
-	return life
-}
-
-// revisionRetention returns the validated RevisionRetention.
-func (c *Config) revisionRetention() time.Duration {
-	memory, _ := time.ParseDuration(c.RevisionRetention)
-	return memory
+// parsed returns a duration of a validated configuration.
+func parsed(duration string) time.Duration {
+	parsed, _ := time.ParseDuration(duration)
+	return parsed
 }
 
 // Print writes the configuration as YAML, in the form of the file.

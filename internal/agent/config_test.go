@@ -87,9 +87,8 @@ func TestNamesFollowAppName(t *testing.T) {
 	names := config.Names
 	if names.CredentialIssuer != "own-config" || names.APIService != "other" ||
 		names.ImpersonationSignerSecret != "own-impersonation-proxy-signer-ca-certificate" ||
-		config.ownNames().lease != "own" || config.ownNames().userAccountsNamespace != "own-users" ||
 		config.AppLabel() != "own" {
-		t.Errorf("the names are %+v and %+v, app label %q", names, config.ownNames(), config.AppLabel())
+		t.Errorf("the names are %+v, app label %q", names, config.AppLabel())
 	}
 }
 
@@ -158,7 +157,7 @@ func TestReviewLifetimes(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			config := must.Get(load(t, test.file))(t)
-			if allow := config.AccessReviews.allowTTL(); allow != test.allow {
+			if allow := parsed(config.AccessReviews.AllowTTL); allow != test.allow {
 				t.Errorf("want %s, got %s", test.allow, allow)
 			}
 		})

@@ -3,13 +3,16 @@ package agent
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/pinniped-toolkit/pinniped/internal/metrics"
 	"github.com/pinniped-toolkit/pinniped/pkg/apis"
 )
 
@@ -52,71 +55,70 @@ func (c *Config) validate() error {
 		return fmt.Errorf("appName is %q: %s", c.AppName, problem) // the other names begin with it
 	}
 	problems := c.Names.validate()
+	add := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
 	if err := apis.ValidateGroupSuffix(c.APIGroupSuffix); err != nil {
-		problems = append(problems, fmt.Errorf("validate apiGroupSuffix: %w", err))
+		add("validate apiGroupSuffix: %w", err)
 	}
 	for key, port := range map[string]int32{
 		"aggregatedAPIServerPort": c.AggregatedAPIServerPort, "impersonationProxyServerPort": c.ImpersonationProxyServerPort,
 	} {
 		if port < 1024 || port > 65535 {
-			problems = append(problems, fmt.Errorf("%s is %d: must be within range 1024 to 65535", key, port))
+			add("%s is %d: must be within range 1024 to 65535", key, port)
 		}
 	}
 	if delay, err := time.ParseDuration(c.ShutdownDelay); err != nil || delay < 0 {
-		problems = append(problems, fmt.Errorf("shutdownDelay is %q: write a duration such as 10s", c.ShutdownDelay))
+		add("shutdownDelay is %q: write a duration such as 10s", c.ShutdownDelay)
 	}
 	ttl := c.AccessReviews.AllowTTL
 	if d, err := time.ParseDuration(ttl); err != nil || d < time.Millisecond || d > 10*time.Minute {
-		problems = append(
-			problems,
-			fmt.Errorf("accessReviews.allowTTL is %q: write a duration from 1ms to 10m, such as 10s", ttl),
-		)
+		add("accessReviews.allowTTL is %q: write a duration from 1ms to 10m, such as 10s", ttl)
 	}
 	if !slices.Contains([]string{"", "info", "debug", "trace", "all"}, c.Log.Level) {
-		problems = append(problems, fmt.Errorf("log.level is %q: use info, debug, trace or all", c.Log.Level))
+		add("log.level is %q: use info, debug, trace or all", c.Log.Level)
 	}
 	if !slices.Contains([]string{"", "json", "text"}, c.Log.Format) {
-		problems = append(problems, fmt.Errorf("log.format is %q: use json or text", c.Log.Format))
+		add("log.format is %q: use json or text", c.Log.Format)
 	}
 	if life, err := time.ParseDuration(c.CredentialLifetime); err != nil || life < time.Minute || life > 24*time.Hour {
-		problems = append(
-			problems,
-			fmt.Errorf("credentialLifetime is %q: write a duration from 1m to 24h, such as 5m", c.CredentialLifetime),
-		)
+		add("credentialLifetime is %q: write a duration from 1m to 24h, such as 5m", c.CredentialLifetime)
 	}
-	if !slices.Contains([]string{enabled, disabled}, c.TrustBundleEndpoint) {
-		problems = append(
-			problems,
-			fmt.Errorf("trustBundleEndpoint is %q: use %s or %s", c.TrustBundleEndpoint, enabled, disabled),
-		)
-	}
-	if !slices.Contains([]string{enabled, disabled}, c.ClusterSigner) {
-		problems = append(
-			problems,
-			fmt.Errorf("clusterSigner is %q: use %s or %s", c.ClusterSigner, enabled, disabled),
-		)
+	for _, option := range []struct{ key, value string }{
+		{"trustBundleEndpoint", c.TrustBundleEndpoint}, {"clusterSigner", c.ClusterSigner},
+	} {
+		if option.value != enabled && option.value != disabled {
+			add("%s is %q: use %s or %s", option.key, option.value, enabled, disabled)
+		}
 	}
 	if at, err := url.Parse(c.Discovery.URL); c.Discovery.URL != "" &&
 		(err != nil || at.Scheme != "https" || at.Host == "") {
-		problems = append(
-			problems,
-			fmt.Errorf("discovery.url is %q: write a URL such as https://kube.example.com:6443", c.Discovery.URL),
-		)
+		add("discovery.url is %q: write a URL such as https://kube.example.com:6443", c.Discovery.URL)
 	}
 	if memory, err := time.ParseDuration(c.RevisionRetention); err != nil || memory < time.Hour {
-		problems = append(
-			problems,
-			fmt.Errorf("revisionRetention is %q: write a duration of an hour or more, such as 8760h", c.RevisionRetention),
-		)
+		add("revisionRetention is %q: write a duration of an hour or more, such as 8760h", c.RevisionRetention)
 	}
 	if c.CredentialIssuerSpec != nil && c.CredentialIssuerSpec.ImpersonationProxy == nil {
-		problems = append(problems, errors.New("credentialIssuerSpec: impersonationProxy is missing"))
+		add("credentialIssuerSpec: impersonationProxy is missing")
 	}
-	problems = append(problems, c.Metrics.validate()...)
-	problems = append(problems, c.Audit.validate()...)
+	if c.Metrics.Address != metrics.AddressOff {
+		_, port, err := net.SplitHostPort(c.Metrics.Address)
+		if number, convErr := strconv.Atoi(port); err != nil || convErr != nil || number < 0 || number > 65535 {
+			add("metrics.address is %q: write host:port, :port or off", c.Metrics.Address)
+		}
+	}
+	profiling := []metrics.Profiling{metrics.ProfilingDisabled, metrics.ProfilingLocal, metrics.ProfilingAnyone}
+	if !slices.Contains(profiling, metrics.Profiling(c.Metrics.Pprof)) {
+		add("metrics.pprof is %q: use disabled, local or anyone", c.Metrics.Pprof)
+	}
+	if !slices.Contains([]string{"", enabled, disabled}, c.Audit.LogUsernamesAndGroups) {
+		add("invalid logUsernamesAndGroups format, valid choices are 'enabled', 'disabled', or empty string (equivalent to " +
+			"'disabled')")
+	}
+	if (c.Audit.PolicyFile == "") != (c.Audit.LogPath == "") {
+		add("only one of audit.policyFile and audit.logPath is set")
+	}
 	for key, value := range c.Labels {
 		for _, problem := range append(validation.IsQualifiedName(key), validation.IsValidLabelValue(value)...) {
-			problems = append(problems, fmt.Errorf("label %q: %s", key, problem))
+			add("label %q: %s", key, problem)
 		}
 	}
 	return errors.Join(problems...)

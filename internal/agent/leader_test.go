@@ -31,9 +31,8 @@ func TestLeadershipMovesInTime(t *testing.T) {
 // has observed that, though the elector tries to renew until renewDeadline.
 func TestLeadingEndsWithTheLease(t *testing.T) {
 	t.Parallel()
-	config := testkit.Cluster(t, devcluster.Options{}).AdminConfig()
-	client := must.Get(kubernetes.NewForConfig(config))(t)
-	l := must.Get(newLeadership(config, corev1.NamespaceDefault, "leader", "a", nil, func() {}))(t)
+	client := must.Get(kubernetes.NewForConfig(testkit.Cluster(t, devcluster.Options{}).AdminConfig()))(t)
+	l := must.Get(newLeadership(client.CoordinationV1(), corev1.NamespaceDefault, "leader", "a", nil, func() {}))(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() { defer close(ended); l.run(ctx) }()

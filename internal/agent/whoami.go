@@ -7,8 +7,6 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/discovery"
-	authenticationv1client "k8s.io/client-go/kubernetes/typed/authentication/v1"
 
 	"github.com/pinniped-toolkit/pinniped/internal/kubeversion"
 	"github.com/pinniped-toolkit/pinniped/internal/logs"
@@ -20,11 +18,8 @@ import (
 func (a *agent) serviceAccount(ctx context.Context) string {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	client, err := authenticationv1client.NewForConfig(a.rest)
-	if err != nil {
-		return ""
-	}
-	review, err := client.SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	review, err := a.kube.AuthenticationV1().SelfSubjectReviews().
+		Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 	if err != nil {
 		logs.Warn(ctx, "Failed to determine the agent's ServiceAccount", "problem", err.Error())
 		return ""
@@ -34,20 +29,15 @@ func (a *agent) serviceAccount(ctx context.Context) string {
 
 // accountIn returns the name of the ServiceAccount of a namespace with this username, or "".
 func accountIn(namespace, username string) string {
-	name, _ := strings.CutPrefix(username, "system:serviceaccount:"+namespace+":")
-	if name == username {
-		return ""
+	if name, ok := strings.CutPrefix(username, "system:serviceaccount:"+namespace+":"); ok {
+		return name
 	}
-	return name
+	return ""
 }
 
 // oldCluster returns and logs a finding if the API server's version is not supported, or nil.
 func (a *agent) oldCluster(ctx context.Context) *configv1alpha1.StrategyFinding {
-	client, err := discovery.NewDiscoveryClientForConfig(a.rest)
-	if err != nil {
-		return nil
-	}
-	found, err := client.ServerVersion()
+	found, err := a.kube.Discovery().ServerVersion()
 	if err != nil {
 		logs.Warn(ctx, "Failed to read the API server's version", "problem", err.Error())
 		return nil

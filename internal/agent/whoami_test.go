@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
@@ -27,7 +28,7 @@ func TestOldCluster(t *testing.T) {
 			_, _ = io.WriteString(w, `{"gitVersion":"`+version+`"}`)
 		}))
 		t.Cleanup(server.Close)
-		got := (&agent{rest: &rest.Config{Host: server.URL}}).oldCluster(t.Context())
+		got := (&agent{kube: kubernetes.NewForConfigOrDie(&rest.Config{Host: server.URL})}).oldCluster(t.Context())
 		switch {
 		case want == "" && got != nil:
 			t.Errorf("%s: %+v", version, got)

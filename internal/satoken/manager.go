@@ -17,17 +17,15 @@ import (
 
 const managerTimeout = 10 * time.Second
 
-// ManagerClient returns a client that authenticates as the service account that manages users' accounts. The agent
-// requests its token on first use, and again before it expires.
-func ManagerClient(agent *rest.Config, namespace, name string) (kubernetes.Interface, error) {
-	core, err := corev1client.NewForConfig(agent)
-	if err != nil {
-		return nil, fmt.Errorf("creating a client for service account tokens: %w", err)
-	}
+// ManagerClient returns a client that authenticates as one of accounts, which manages users' accounts. The agent requests
+// its token on first use, and again before it expires.
+func ManagerClient(
+	agent *rest.Config, accounts corev1client.ServiceAccountInterface, name string,
+) (kubernetes.Interface, error) {
 	config := rest.AnonymousClientConfig(agent)
 	config.UserAgent = agent.UserAgent
 	config.QPS = -1 // the number of concurrent logins is limited
-	source := transport.NewCachedTokenSource(&managerToken{core.ServiceAccounts(namespace), name})
+	source := transport.NewCachedTokenSource(&managerToken{accounts, name})
 	config.Wrap(transport.ResettableTokenSourceWrapTransport(source))
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
