@@ -1,18 +1,18 @@
 package signer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net/http"
 	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	certificatesv1client "k8s.io/client-go/kubernetes/typed/certificates/v1"
+	"k8s.io/client-go/kubernetes"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 
@@ -39,7 +39,7 @@ type Cluster struct {
 	options  ClusterOptions
 	config   *rest.Config
 	requests requester
-	core     corev1client.CoreV1Interface
+	core     corev1client.ConfigMapsGetter
 
 	slots chan struct{} // one for each certificate being issued
 	test  chan struct{} // triggers a self-test
@@ -57,8 +57,8 @@ type ClusterOptions struct {
 	Labels map[string]string
 	// Changed, if set, is called when State changes.
 	Changed func()
-	// Timeout, TestInterval and FirstRetry default to ten seconds, five minutes and five seconds.
-	Timeout, TestInterval, FirstRetry time.Duration
+	// Timeout and FirstRetry default to ten seconds and five seconds.
+	Timeout, FirstRetry time.Duration
 }
 
 // ClusterState is the state of the cluster's signer. It is immutable.
@@ -81,34 +81,22 @@ func (s ClusterState) equal(other ClusterState) bool {
 
 // NewCluster returns a Cluster. It issues nothing until Run has tested the signer.
 func NewCluster(options ClusterOptions) (*Cluster, error) {
-	for _, length := range []struct {
-		value    *time.Duration
-		standard time.Duration
-	}{
-		{&options.Timeout, clusterTimeout}, {&options.TestInterval, testInterval}, {&options.FirstRetry, firstRetry},
-	} {
-		if *length.value == 0 {
-			*length.value = length.standard
-		}
-	}
+	options.Timeout = cmp.Or(options.Timeout, clusterTimeout)
+	options.FirstRetry = cmp.Or(options.FirstRetry, firstRetry)
 	if options.Changed == nil {
 		options.Changed = func() {}
 	}
 	config := rest.CopyConfig(options.Agent)
 	config.QPS = -1 // slots limits the load
-	client, err := certificatesv1client.NewForConfig(config)
+	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("creating a client for CertificateSigningRequests: %w", err)
-	}
-	core, err := corev1client.NewForConfig(config)
-	if err != nil {
-		return nil, fmt.Errorf("creating a client for ConfigMaps: %w", err)
 	}
 	c := &Cluster{
 		options:  options,
 		config:   config,
-		requests: requester{requests: client.CertificateSigningRequests(), labels: options.Labels, now: time.Now},
-		core:     core,
+		requests: requester{client.CertificatesV1().CertificateSigningRequests(), options.Labels},
+		core:     client.CoreV1(),
 		slots:    make(chan struct{}, clusterInFlight),
 		test:     make(chan struct{}, 1),
 	}
@@ -131,9 +119,9 @@ func (c *Cluster) Run(ctx context.Context) {
 			return
 		}
 		c.set(ctx, state)
-		next := c.options.TestInterval
+		next := testInterval
 		if state.Err != nil || state.InfoErr != nil {
-			next, wait = min(wait, next), min(2*wait, c.options.TestInterval)
+			next, wait = min(wait, next), min(2*wait, testInterval)
 		} else {
 			wait = c.options.FirstRetry
 		}
@@ -172,9 +160,7 @@ func (c *Cluster) set(ctx context.Context, state ClusterState) {
 // minutes. While the signer is unusable, it fails at once. A timeout marks the signer as unusable until a self-test
 // succeeds. Any other error triggers a self-test, except ErrRefused or if no slot became free.
 func (c *Cluster) IssueClientCertificate(
-	ctx context.Context,
-	identity certs.ClientIdentity,
-	ttl time.Duration,
+	ctx context.Context, identity certs.ClientIdentity, ttl time.Duration,
 ) (*certs.KeyPair, error) {
 	switch state := c.State(); {
 	case !state.Tested:
@@ -211,11 +197,7 @@ var errNoResponse = errors.New("no response")
 var errBusy = errors.New("too many certificate requests at the moment")
 
 // issue gets one certificate as soon as a slot is free.
-func (c *Cluster) issue(
-	ctx context.Context,
-	identity certs.ClientIdentity,
-	ttl time.Duration,
-) (*certs.KeyPair, error) {
+func (c *Cluster) issue(ctx context.Context, identity certs.ClientIdentity, ttl time.Duration) (*certs.KeyPair, error) {
 	ctx, cancel := c.withTimeout(ctx)
 	defer cancel()
 	select {
@@ -246,13 +228,8 @@ func explain(err error) error {
 	switch {
 	case apierrors.IsForbidden(err):
 		return fmt.Errorf("%w: the agent needs the permissions of deploy/clustersigner", err)
-	case isCode(err, http.StatusNotFound):
+	case apierrors.IsNotFound(err):
 		return fmt.Errorf("%w: the API server does not serve %s", err, certificatesv1.SchemeGroupVersion)
 	}
 	return err
-}
-
-func isCode(err error, code int32) bool {
-	var status apierrors.APIStatus
-	return errors.As(err, &status) && status.Status().Code == code
 }

@@ -1,6 +1,7 @@
 package signer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,9 +38,7 @@ func (c *Cluster) clusterInfo(ctx context.Context) (server string, caBundle []by
 // ClusterInfo returns how clients reach the API server, from ConfigMap cluster-info. serverURL, if set, replaces the
 // URL.
 func ClusterInfo(
-	ctx context.Context,
-	core corev1client.ConfigMapsGetter,
-	serverURL string,
+	ctx context.Context, core corev1client.ConfigMapsGetter, serverURL string,
 ) (server string, caBundle []byte, err error) {
 	configMap, err := core.ConfigMaps(infoNamespace).Get(ctx, infoConfigMap, metav1.GetOptions{})
 	if err != nil {
@@ -50,10 +49,7 @@ func ClusterInfo(
 	if err != nil {
 		return "", nil, fmt.Errorf("reading ConfigMap %s/%s: %w", infoNamespace, infoConfigMap, err)
 	}
-	if serverURL != "" {
-		server = serverURL
-	}
-	return server, caBundle, nil
+	return cmp.Or(serverURL, server), caBundle, nil
 }
 
 // FollowClusterInfo calls changed when ConfigMap cluster-info changes, and once at the start, until ctx ends. Without

@@ -62,9 +62,7 @@ func (s *Signer) Current() *Generation { return s.current.Load() }
 
 // IssueClientCertificate issues a client certificate that is valid for ttl. It returns ErrNotLoaded if there is no CA.
 func (s *Signer) IssueClientCertificate(
-	username string,
-	groups, organizationalUnits []string,
-	ttl time.Duration,
+	username string, groups, organizationalUnits []string, ttl time.Duration,
 ) (*certs.KeyPair, error) {
 	generation := s.current.Load()
 	if generation == nil {
@@ -79,8 +77,6 @@ func (s *Signer) IssueClientCertificate(
 		return nil, err
 	}
 	return generation.ca.IssueClientFor(key, certs.ClientIdentity{
-		Username:            username,
-		Groups:              groups,
-		OrganizationalUnits: organizationalUnits,
+		Username: username, Groups: groups, OrganizationalUnits: organizationalUnits,
 	}, now, ttl)
 }
