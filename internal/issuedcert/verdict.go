@@ -157,11 +157,8 @@ func certificateExpiring(s *State) string {
 	if s.now.Before(RenewAt(leaf)) || !leaf.NotAfter.Before(s.CA.Certificate().NotAfter) {
 		return ""
 	}
-	return fmt.Sprintf(
-		"two thirds of the lifetime of the %s have passed; it expires at %s",
-		s.policy.Name,
-		timeText(leaf.NotAfter),
-	)
+	return fmt.Sprintf("two thirds of the lifetime of the %s have passed; it expires at %s",
+		s.policy.Name, timeText(leaf.NotAfter))
 }
 
 func nextAnnounced(s *State) string {
