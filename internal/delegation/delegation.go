@@ -50,18 +50,12 @@ func SecretName(text, own string) (types.NamespacedName, error) {
 		return types.NamespacedName{Namespace: own, Name: text}, nil
 	}
 	if problems := validation.IsDNS1123Label(namespace); len(problems) > 0 {
-		return types.NamespacedName{}, fmt.Errorf(
-			"%.100q is not NAMESPACE/NAME: %.100q cannot be a namespace",
-			text,
-			namespace,
-		)
+		return types.NamespacedName{}, fmt.Errorf("%.100q is not NAMESPACE/NAME: %.100q cannot be a namespace",
+			text, namespace)
 	}
 	if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 {
-		return types.NamespacedName{}, fmt.Errorf(
-			"%.100q is not NAMESPACE/NAME: %.100q cannot be the name of a Secret",
-			text,
-			name,
-		)
+		return types.NamespacedName{}, fmt.Errorf("%.100q is not NAMESPACE/NAME: %.100q cannot be the name of a Secret",
+			text, name)
 	}
 	return types.NamespacedName{Namespace: namespace, Name: name}, nil
 }

@@ -31,14 +31,13 @@ func ReadVerbs() []string { return []string{"get", "list", "watch"} }
 // Refusal returns the finding for a Secret that may not be used from the agent's namespace, target. It does not reveal
 // whether the Secret exists. The outcome must not be Permitted.
 func Refusal(outcome Outcome, secret types.NamespacedName, target string) certs.Finding {
-	ask := fmt.Sprintf(
+	why, hint := "", fmt.Sprintf(
 		`have the owner of namespace %q apply what "pinniped explain %s" prints, or run "pinniped ip-tls delegate %s --to %s"`,
 		secret.Namespace,
 		secret,
 		secret,
 		target,
 	)
-	why, hint := "", ask
 	switch outcome {
 	case NotDelegated:
 		why = fmt.Sprintf("no %s in namespace %q delegates it to namespace %q", Kind, secret.Namespace, target)
@@ -48,21 +47,13 @@ func Refusal(outcome Outcome, secret types.NamespacedName, target string) certs.
 		why = "the agent cannot check (forbidden) whether its owner permits it"
 		hint = fmt.Sprintf(
 			"apply the agent's manifests (deploy/concierge) again: its ClusterRole must permit get, list and watch of %s.%s, "+
-				"and create of selfsubjectaccessreviews.authorization.k8s.io",
-			Plural,
-			Group,
-		)
+				"and create of selfsubjectaccessreviews.authorization.k8s.io", Plural, Group)
 	case NotReadable:
-		why = fmt.Sprintf(
-			"a %s permits it, but RBAC does not let the agent's service account get, list and watch that Secret",
-			Kind,
-		)
+		why = "a " + Kind + " permits it, but RBAC does not let the agent's service account get, list and watch that Secret"
 	case Permitted:
 	}
-	finding := certs.NewFinding(
-		certs.SecretNotPermitted,
-		fmt.Sprintf("Secret %q cannot be used from namespace %q: %s", secret, target, why),
-	)
+	finding := certs.NewFinding(certs.SecretNotPermitted,
+		fmt.Sprintf("Secret %q cannot be used from namespace %q: %s", secret, target, why))
 	finding.Hint = hint
 	return finding
 }
