@@ -8,9 +8,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// allAuthenticated is the group of all authenticated users.
-const allAuthenticated = "system:authenticated"
-
 // maxQuestions is the maximum number of reviews for one rule. openToAll is false for a rule that needs more.
 const maxQuestions = 100
 
@@ -21,16 +18,14 @@ func (c *check) openToAll(ctx context.Context, questions []authorizationv1.SelfS
 		return false, nil
 	}
 	for _, question := range questions {
-		review, err := c.Reviews.Create(
-			ctx,
-			&authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+		review, err := c.Reviews.Create(ctx, &authorizationv1.SubjectAccessReview{
+			Spec: authorizationv1.SubjectAccessReviewSpec{
 				ResourceAttributes:    question.ResourceAttributes,
 				NonResourceAttributes: question.NonResourceAttributes,
 				// No user and no other group, not even that of all service accounts.
-				Groups: []string{allAuthenticated},
-			}},
-			metav1.CreateOptions{},
-		)
+				Groups: []string{"system:authenticated"},
+			},
+		}, metav1.CreateOptions{})
 		if err != nil {
 			return false, fmt.Errorf("checking every authenticated user's access: %w", err)
 		}
@@ -68,9 +63,7 @@ func allPaths(verbs, paths []string) []authorizationv1.SelfSubjectAccessReviewSp
 	var all []authorizationv1.SelfSubjectAccessReviewSpec
 	for _, verb := range verbs {
 		for _, path := range paths {
-			all = append(all, authorizationv1.SelfSubjectAccessReviewSpec{
-				NonResourceAttributes: &authorizationv1.NonResourceAttributes{Path: path, Verb: verb},
-			})
+			all = append(all, pathQuestion(verb, path))
 		}
 	}
 	return all

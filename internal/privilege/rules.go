@@ -69,11 +69,7 @@ func describe(rule authorizationv1.ResourceRule, namespace string) string {
 	var what []string
 	for _, resource := range rule.Resources {
 		for _, group := range rule.APIGroups {
-			if group == "" {
-				what = append(what, resource)
-			} else {
-				what = append(what, resource+"."+group)
-			}
+			what = append(what, strings.TrimSuffix(resource+"."+group, "."))
 		}
 	}
 	text := strings.Join(rule.Verbs, ",") + " " + short(what)
