@@ -11,7 +11,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -180,11 +179,7 @@ func (r *Registry) goneFor(other observed, long time.Duration, now time.Time) bo
 	if r.aliveSince.IsZero() {
 		return false
 	}
-	since := other.at
-	if r.aliveSince.After(since) {
-		since = r.aliveSince
-	}
-	return now.Sub(since) > long
+	return min(now.Sub(other.at), now.Sub(r.aliveSince)) > long
 }
 
 // Run renews this replica's Lease and watches those of the others until ctx ends. Then it deletes its own Lease.
@@ -239,13 +234,9 @@ func (r *Registry) write(ctx context.Context, report Report) error {
 	if err != nil {
 		return fmt.Errorf("encoding the report: %w", err)
 	}
-	labels := maps.Clone(r.options.Labels)
-	if labels == nil {
-		labels = map[string]string{}
-	}
-	labels[labelOf] = r.options.Group
 	lease := coordinationv1ac.Lease(r.lease, "").
-		WithLabels(labels).
+		WithLabels(r.options.Labels).
+		WithLabels(map[string]string{labelOf: r.options.Group}).
 		WithAnnotations(map[string]string{annotationReport: string(content)}).
 		WithSpec(coordinationv1ac.LeaseSpec().
 			WithHolderIdentity(r.options.Name).
@@ -272,15 +263,10 @@ func (r *Registry) leave(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	err := r.options.Leases.Delete(
-		ctx,
-		r.lease,
-		metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(uid))},
-	)
+	err := r.options.Leases.Delete(ctx, r.lease,
+		metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(uid))})
 	if err != nil && !apierrors.IsNotFound(err) {
-		klog.FromContext(ctx).
-			V(2).
-			Info("Failed to delete this replica's Lease", "lease", r.lease, "problem", err.Error())
+		klog.FromContext(ctx).V(2).Info("Failed to delete this replica's Lease", "lease", r.lease, "problem", err.Error())
 	}
 }
 
@@ -291,12 +277,9 @@ func (r *Registry) cleanUp(ctx context.Context) {
 	}
 	for _, lease := range r.abandoned() {
 		uid, version := lease.UID, lease.ResourceVersion
-		err := r.options.Leases.Delete(
-			ctx,
-			lease.Name,
-			metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version}},
-		)
-		if err == nil {
+		if err := r.options.Leases.Delete(ctx, lease.Name, metav1.DeleteOptions{
+			Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version},
+		}); err == nil {
 			klog.FromContext(ctx).Info("Deleted the Lease of a stopped replica", "lease", klog.KObj(lease))
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -45,28 +46,21 @@ var _ cache.ReflectorStore = &store{}
 func (s *store) Add(object any) error { return s.Update(object) }
 
 // Update implements cache.ReflectorStore.
-func (s *store) Update(object any) error {
-	lease, err := asLease(object)
-	if err != nil {
-		return err
-	}
-	r := (*Registry)(s)
-	r.mu.Lock()
-	r.observe(lease)
-	r.mu.Unlock()
-	r.notify()
-	return nil
-}
+func (s *store) Update(object any) error { return s.change(object, (*Registry).observe) }
 
 // Delete implements cache.ReflectorStore.
 func (s *store) Delete(object any) error {
-	lease, err := asLease(object)
-	if err != nil {
-		return err
+	return s.change(object, func(r *Registry, lease *coordinationv1.Lease) { delete(r.others, lease.Name) })
+}
+
+func (s *store) change(object any, do func(*Registry, *coordinationv1.Lease)) error {
+	lease, ok := object.(*coordinationv1.Lease)
+	if !ok {
+		return fmt.Errorf("got a %T instead of a Lease", object)
 	}
 	r := (*Registry)(s)
 	r.mu.Lock()
-	delete(r.others, lease.Name)
+	do(r, lease)
 	r.mu.Unlock()
 	r.notify()
 	return nil
@@ -78,16 +72,12 @@ func (s *store) Replace(list []any, _ string) error {
 	r.mu.Lock()
 	there := map[string]bool{}
 	for _, object := range list {
-		if lease, err := asLease(object); err == nil {
+		if lease, ok := object.(*coordinationv1.Lease); ok {
 			there[lease.Name] = true
 			r.observe(lease)
 		}
 	}
-	for name := range r.others {
-		if !there[name] {
-			delete(r.others, name)
-		}
-	}
+	maps.DeleteFunc(r.others, func(name string, _ observed) bool { return !there[name] })
 	r.mu.Unlock()
 	r.notify()
 	return nil
@@ -95,14 +85,6 @@ func (s *store) Replace(list []any, _ string) error {
 
 // Resync implements cache.ReflectorStore.
 func (*store) Resync() error { return nil }
-
-func asLease(object any) (*coordinationv1.Lease, error) {
-	lease, ok := object.(*coordinationv1.Lease)
-	if !ok {
-		return nil, fmt.Errorf("got a %T instead of a Lease", object)
-	}
-	return lease, nil
-}
 
 // observe records a Lease. A report that cannot be read, such as that of a newer agent, still shows that the replica is
 // alive.
