@@ -46,7 +46,7 @@ func fill(ctx context.Context, path, writer string, count int) error {
 	cache := &credentialcache.Cache{Path: path, Now: time.Now}
 	for i := range count {
 		key := writer + "-" + strconv.Itoa(i)
-		if err := cache.Put(ctx, key, credential(time.Now().Add(5*time.Minute), key)); err != nil {
+		if err := cache.Put(ctx, key, credential(time.Now().Add(5*time.Minute), key), nil); err != nil {
 			return err
 		}
 		if got := cache.Get(key); got == nil || got.Token != key {
@@ -150,7 +150,7 @@ func TestExpiry(t *testing.T) {
 			t.Parallel()
 			now := start
 			cache := &credentialcache.Cache{Path: filepath.Join(t.TempDir(), "c.yaml"), Now: func() time.Time { return now }}
-			must.Do(t, cache.Put(t.Context(), "key", credential(start.Add(test.lifetime), "token")))
+			must.Do(t, cache.Put(t.Context(), "key", credential(start.Add(test.lifetime), "token"), nil))
 			now = now.Add(test.after)
 			if got := cache.Get("key") != nil; got != test.want {
 				t.Errorf("want %v, got %v", test.want, got)
@@ -191,7 +191,7 @@ kind: CredentialCache
 	if got := cache.Get("half"); got != nil {
 		t.Fatalf("want nothing from an entry without credential, got %+v", got)
 	}
-	must.Do(t, cache.Put(t.Context(), "ours", credential(now.Add(5*time.Minute), "token")))
+	must.Do(t, cache.Put(t.Context(), "ours", credential(now.Add(5*time.Minute), "token"), nil))
 	want := `apiVersion: config.supervisor.pinniped.dev/v1alpha1
 credentials:
 - creationTimestamp: "2026-11-21T11:59:00Z"
@@ -257,17 +257,12 @@ func TestNeverInTheWay(t *testing.T) {
 	good := credential(now.Add(time.Minute), "token")
 
 	off := &credentialcache.Cache{Now: clock}
-	if err := off.Put(t.Context(), "key", good); err != nil || off.Get("key") != nil {
+	if err := off.Put(t.Context(), "key", good, nil); err != nil || off.Get("key") != nil {
 		t.Errorf("want a cache without path to keep nothing, got %v", err)
 	}
 	noExpiry := &credentialcache.Cache{Path: filepath.Join(t.TempDir(), "c.yaml"), Now: clock}
-	if err := noExpiry.Put(
-		t.Context(),
-		"key",
-		&clientauthenticationv1beta1.ExecCredentialStatus{Token: "for ever"},
-	); err != nil {
-		t.Error(err)
-	}
+	forEver := &clientauthenticationv1beta1.ExecCredentialStatus{Token: "for ever"}
+	must.Do(t, noExpiry.Put(t.Context(), "key", forEver, nil))
 	if _, err := os.Stat(noExpiry.Path); !os.IsNotExist(err) {
 		t.Errorf("want no file for a credential without expiry, got %v", err)
 	}
@@ -283,13 +278,13 @@ func TestNeverInTheWay(t *testing.T) {
 			if cache.Get("key") != nil {
 				t.Error("want nothing from a file that is not a cache")
 			}
-			if err := cache.Put(t.Context(), "key", good); err != nil || cache.Get("key") == nil {
+			if err := cache.Put(t.Context(), "key", good, nil); err != nil || cache.Get("key") == nil {
 				t.Errorf("want the credential kept, got %v", err)
 			}
 		})
 	}
 	nowhere := &credentialcache.Cache{Path: filepath.Join(plainFile(t), "c.yaml"), Now: clock}
-	if err := nowhere.Put(t.Context(), "key", good); err == nil || nowhere.Get("key") != nil {
+	if err := nowhere.Put(t.Context(), "key", good, nil); err == nil || nowhere.Get("key") != nil {
 		t.Error("want an error when the directory cannot be made, and a miss")
 	}
 }

@@ -46,7 +46,7 @@ func FuzzCache(f *testing.F) {
 		}
 		other := key + "-other"
 		want := credential(now.Add(5*time.Minute), "token")
-		must.Do(t, cache.Put(t.Context(), other, want))
+		must.Do(t, cache.Put(t.Context(), other, want, nil))
 		if got := cache.Get(other); got == nil || got.Token != want.Token ||
 			!got.ExpirationTimestamp.Equal(want.ExpirationTimestamp) {
 			t.Errorf("want the credential just put, got %v", got)
