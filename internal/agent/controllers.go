@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/pinniped-toolkit/pinniped/internal/controller/apiservice"
@@ -251,4 +252,30 @@ func (a *agent) groupClient(group schema.GroupVersion, scheme *runtime.Scheme) (
 		return nil, fmt.Errorf("creating a client of API group %q: %w", group.Group, err)
 	}
 	return client, nil
+}
+
+// triggers wake the controllers when an object that internal/informer watches, or the leadership, has changed. Add all
+// of them before the first one fires.
+type triggers struct{ list []chan event.GenericEvent }
+
+// add adds a trigger for one controller, which waits on woken. changed fires it and never blocks. The event does not
+// say which object has changed, and several changes may be one event.
+func (t *triggers) add() (changed func(types.NamespacedName), woken <-chan event.GenericEvent) {
+	channel := make(chan event.GenericEvent, 1)
+	t.list = append(t.list, channel)
+	return func(types.NamespacedName) { notify(channel) }, channel
+}
+
+// fireAll wakes every controller.
+func (t *triggers) fireAll() {
+	for _, channel := range t.list {
+		notify(channel)
+	}
+}
+
+func notify(channel chan event.GenericEvent) {
+	select {
+	case channel <- event.GenericEvent{Object: &configv1alpha1.CredentialIssuer{}}:
+	default:
+	}
 }

@@ -296,3 +296,122 @@ func plainFile(t *testing.T) string {
 	must.Do(t, os.WriteFile(path, nil, 0o600))
 	return path
 }
+
+func TestAsked(t *testing.T) {
+	t.Parallel()
+	expiry := time.Now().Add(time.Minute)
+	first, second := credential(expiry, "first"), credential(expiry, "second")
+	key := strings.Repeat("ab", 32)
+	cache := &credentialcache.Cache{Path: filepath.Join(t.TempDir(), "c.yaml"), Now: time.Now}
+	for i, step := range []struct {
+		key     string
+		process int
+		other   bool
+		want    bool
+	}{
+		{key: key, process: 1},
+		{key: key, process: 1, want: true},
+		{key: key, process: 11},
+		{key: key, process: 1, other: true},
+		{key: "cd" + key, process: 1},
+		{key: key, process: 1, want: true},
+		{key: key, process: 1, other: true, want: true},
+	} {
+		asked := first
+		if step.other {
+			asked = second
+		}
+		if got := cache.Asked(step.key, step.process, asked); got != step.want {
+			t.Errorf("step %d: want %v, got %v", i, step.want, got)
+		}
+	}
+	path := cache.Path + ".asked"
+	if text, err := os.ReadFile(path); err != nil || strings.Contains(string(text), "first") {
+		t.Errorf("want notes without secrets, got %s, %v", text, err)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode() != 0o600 {
+		t.Errorf("want mode 0600, got %v, %v", info.Mode(), err)
+	}
+	for process := range 2000 {
+		cache.Asked(key, process, first)
+	}
+	if info, err := os.Stat(path); err != nil || info.Size() > 20<<10 {
+		t.Errorf("want a small file, got %d bytes, %v", info.Size(), err)
+	}
+	nowhere := &credentialcache.Cache{Path: filepath.Join(plainFile(t), "c.yaml"), Now: time.Now}
+	if (&credentialcache.Cache{}).Asked(key, 1, first) || nowhere.Asked(key, 1, first) || nowhere.Asked(key, 1, first) {
+		t.Error("want nothing noted where there is no place for it")
+	}
+}
+
+func TestRefused(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	cache := &credentialcache.Cache{
+		Path: filepath.Join(t.TempDir(), "new", "c.yaml"), Now: func() time.Time { return now },
+	}
+	key := strings.Repeat("ab", 32)
+	why := credentialcache.Refusal{Message: "access_denied:\ncancelled", Hint: "try again"}
+	if got := cache.Refused(key, 7); got != nil {
+		t.Errorf("got %v", got)
+	}
+	cache.Refuse(key, 7, why)
+	if got := cache.Refused(key, 7); got == nil || *got != why {
+		t.Errorf("got %v", got)
+	}
+	for name, got := range map[string]*credentialcache.Refusal{
+		"another process": cache.Refused(key, 77), "another login": cache.Refused("cd"+key, 7),
+	} {
+		if got != nil {
+			t.Errorf("%s: got %v", name, got)
+		}
+	}
+	now = now.Add(20 * time.Second)
+	if got := cache.Refused(key, 7); got != nil {
+		t.Errorf("later: got %v", got)
+	}
+}
+
+// FuzzCache reads and changes cache files with arbitrary content. Get never returns an expired credential, and returns
+// what Put has stored.
+func FuzzCache(f *testing.F) {
+	const head = "apiVersion: config.supervisor.pinniped.dev/v1alpha1\nkind: CredentialCache\ncredentials:\n"
+	f.Add(
+		[]byte(
+			head+"- key: ab\n  creationTimestamp: \"2026-01-01T00:00:00Z\"\n  lastUsedTimestamp: \"2026-01-01T00:00:00Z\"\n"+
+				"  credential: {expirationTimestamp: \"2026-01-01T00:05:00Z\", token: t}\n",
+		),
+		"ab",
+	)
+	f.Add(
+		[]byte(
+			head+"- {key: ab, credential: null}\n- {key: ab, creationTimestamp: \"9999-01-01T00:00:00Z\", credential: {expirationTimestamp: \"9999-12-31T00:00:00Z\"}}\n",
+		),
+		"ab",
+	)
+	f.Add([]byte(head+"- &a [*a]\n"), "")
+	f.Add([]byte("\x00"), "ab")
+	now := time.Date(2026, 1, 1, 0, 1, 0, 0, time.UTC)
+	f.Fuzz(func(t *testing.T, content []byte, key string) {
+		if strings.Trim(key, "0123456789abcdef") != "" {
+			return // Key returns only hexadecimal
+		}
+		path := filepath.Join(t.TempDir(), "credentials.yaml")
+		must.Do(t, os.WriteFile(path, content, 0o600))
+		cache := &credentialcache.Cache{Path: path, Now: func() time.Time { return now }}
+		before := cache.Get(key)
+		if before != nil && !before.ExpirationTimestamp.After(now) {
+			t.Errorf("want nothing that has expired, got a credential until %s", before.ExpirationTimestamp)
+		}
+		other := key + "-other"
+		want := credential(now.Add(5*time.Minute), "token")
+		must.Do(t, cache.Put(t.Context(), other, want, nil))
+		if got := cache.Get(other); got == nil || got.Token != want.Token ||
+			!got.ExpirationTimestamp.Equal(want.ExpirationTimestamp) {
+			t.Errorf("want the credential just put, got %v", got)
+		}
+		if diff := cmp.Diff(before, cache.Get(key)); diff != "" {
+			t.Errorf("another credential changed (-before +after):\n%s", diff)
+		}
+	})
+}

@@ -2,9 +2,16 @@ package signer_test
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/rand"
 	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
 	"errors"
 	"fmt"
+	"net/http"
+	"path"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -389,4 +396,164 @@ func TestASignerThatGoesAway(t *testing.T) {
 	})
 	defer stop()
 	waitForState(t, c, "")
+}
+
+// respond fakes a signer: it changes the status of each approved CertificateSigningRequest until stop is called.
+func (w *world) respond(t *testing.T, change func(*certificatesv1.CertificateSigningRequest)) (stop func()) {
+	t.Helper()
+	requests := w.admin.CertificatesV1().CertificateSigningRequests()
+	events := must.Get(requests.Watch(t.Context(), metav1.ListOptions{}))(t)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for event := range events.ResultChan() {
+			request, ok := event.Object.(*certificatesv1.CertificateSigningRequest)
+			if !ok || event.Type == "DELETED" || len(request.Status.Conditions) != 1 || len(request.Status.Certificate) > 0 {
+				continue
+			}
+			change(request)
+			_, _ = requests.UpdateStatus(t.Context(), request, metav1.UpdateOptions{}) // it may have been deleted
+		}
+	}()
+	return sync.OnceFunc(func() { events.Stop(); <-ended })
+}
+
+// signAs signs the certificate request.
+func signAs(
+	t *testing.T,
+	ca *certs.CA,
+	request *certificatesv1.CertificateSigningRequest,
+	life time.Duration,
+) []byte {
+	t.Helper()
+	block, _ := pem.Decode(request.Spec.Request)
+	asked, err := x509.ParseCertificateRequest(block.Bytes)
+	if err != nil {
+		t.Error(err)
+		return nil
+	}
+	keyPEM, err := ca.KeyPEM()
+	if err != nil {
+		t.Error(err)
+		return nil
+	}
+	keyBlock, _ := pem.Decode(keyPEM)
+	key, err := x509.ParsePKCS8PrivateKey(keyBlock.Bytes)
+	if err != nil {
+		t.Error(err)
+		return nil
+	}
+	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
+		Subject: asked.Subject, SerialNumber: ca.Certificate().SerialNumber, NotBefore: time.Now().Add(-time.Minute),
+		NotAfter: time.Now().Add(life), KeyUsage: x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}, BasicConstraintsValid: true,
+	}, ca.Certificate(), asked.PublicKey, key)
+	if err != nil {
+		t.Error(err)
+		return nil
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+}
+
+// requestFor returns a certificate request in PEM.
+func requestFor(t *testing.T, key *ecdsa.PrivateKey, username string, groups ...string) []byte {
+	t.Helper()
+	der := must.Get(x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{
+		Subject: pkix.Name{CommonName: username, Organization: groups},
+	}, key))(t)
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})
+}
+
+// adversary replaces the request of each user named victim-… just before the agent approves it with one for an
+// administrator under the same name.
+type adversary struct {
+	agent    http.RoundTripper
+	cluster  kubernetes.Interface
+	request  []byte
+	replaced atomic.Int32
+	problem  atomic.Value
+}
+
+func (a *adversary) RoundTrip(request *http.Request) (*http.Response, error) {
+	if request.Method == http.MethodPut && strings.HasSuffix(request.URL.Path, "/approval") {
+		if err := a.replace(request, path.Base(path.Dir(request.URL.Path))); err != nil {
+			a.problem.Store(err)
+		}
+	}
+	return a.agent.RoundTrip(request)
+}
+
+func (a *adversary) replace(of *http.Request, name string) error {
+	requests := a.cluster.CertificatesV1().CertificateSigningRequests()
+	made, err := requests.Get(of.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	block, _ := pem.Decode(made.Spec.Request)
+	parsed, err := x509.ParseCertificateRequest(block.Bytes)
+	if err != nil || !strings.HasPrefix(parsed.Subject.CommonName, "victim-") {
+		return err
+	}
+	if err := requests.Delete(of.Context(), name, metav1.DeleteOptions{}); err != nil {
+		return err
+	}
+	other := &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: made.Spec}
+	other.Spec.Request = a.request
+	if _, err := requests.Create(of.Context(), other, metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	a.replaced.Add(1)
+	return nil
+}
+
+// TestAReplacedRequestIsNotApproved: an adversary that can create and delete CertificateSigningRequests replaces the
+// request of every login before its approval. The agent approves none of them, and the signer signs none.
+func TestAReplacedRequestIsNotApproved(t *testing.T) {
+	t.Parallel()
+	w := startWorld(t, true)
+	w.grant(t)
+	key := must.Get(certs.NewKey())(t)
+	eve := &adversary{cluster: w.admin, request: requestFor(t, key, "kubernetes-admin", "kubeadm:cluster-admins")}
+	w.agent = rest.CopyConfig(w.agent)
+	w.agent.Wrap(func(agent http.RoundTripper) http.RoundTripper {
+		eve.agent = agent
+		return eve
+	})
+	c := w.start(t, signer.ClusterOptions{FirstRetry: 200 * time.Millisecond})
+	waitForState(t, c, "")
+
+	const logins = 320
+	names := make(chan string, logins)
+	for i := range logins {
+		names <- fmt.Sprintf("victim-%d", i)
+	}
+	close(names)
+	var group sync.WaitGroup
+	for range 8 {
+		group.Go(func() {
+			for name := range names {
+				if pair, err := c.IssueClientCertificate(
+					t.Context(),
+					certs.ClientIdentity{Username: name},
+					time.Minute,
+				); err == nil {
+					t.Errorf("%s got a certificate although the request was replaced: %s", name, pair.CertPEM)
+				}
+			}
+		})
+	}
+	group.Wait()
+	if err := eve.problem.Load(); err != nil {
+		t.Fatal(err)
+	}
+	if got := eve.replaced.Load(); got != logins {
+		t.Errorf("%d requests were replaced, want %d", got, logins)
+	}
+	left := must.Get(w.admin.CertificatesV1().CertificateSigningRequests().List(t.Context(), metav1.ListOptions{}))(t)
+	for _, request := range left.Items {
+		if string(request.Spec.Request) == string(eve.request) &&
+			(len(request.Status.Conditions) > 0 || len(request.Status.Certificate) > 0) {
+			t.Errorf("the agent approved %s, which it did not make: %+v", request.Name, request.Status.Conditions)
+		}
+	}
 }

@@ -1,11 +1,19 @@
 package satoken
 
 import (
+	"context"
+	"errors"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/transport"
 
 	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
@@ -79,5 +87,59 @@ func TestATokensIDIsNotOfTheUser(t *testing.T) {
 	want := map[string][]string{"Impersonate-User": {"ann"}, "Impersonate-Extra-example.com%2Fteam": {"blue"}}
 	if diff := cmp.Diff(want, headers("1")); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// reviewsOnce fakes an API server that denies one access review and does not respond to the next.
+type reviewsOnce struct{ asked int }
+
+// RoundTrip implements http.RoundTripper.
+func (r *reviewsOnce) RoundTrip(req *http.Request) (*http.Response, error) {
+	if r.asked++; r.asked > 1 {
+		<-req.Context().Done()
+		return nil, req.Context().Err()
+	}
+	const denied = `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","status":{"allowed":false}}`
+	return &http.Response{
+		StatusCode: http.StatusCreated, Header: http.Header{"Content-Type": {"application/json"}}, Request: req,
+		Body: io.NopCloser(strings.NewReader(denied)),
+	}, nil
+}
+
+// TestNoEffectIsSaid times out during a review. The error is that of the review before.
+func TestNoEffectIsSaid(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		api := &reviewsOnce{}
+		client, err := kubernetes.NewForConfigAndClient(&rest.Config{QPS: -1}, &http.Client{Transport: api})
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = (&Accounts{Reviewer: client}).waitForEffect(t.Context(), &corev1.ServiceAccount{}, permission{}, true)
+		if !errors.Is(err, errNoEffect) || api.asked != 2 {
+			t.Errorf("want %q after two reviews, got %v after %d", errNoEffect, err, api.asked)
+		}
+	})
+}
+
+// TestAccountsAreDeletedOnlyIfTheStrategyIsOffNow turns the strategy off with a stale CredentialIssuer.
+func TestAccountsAreDeletedOnlyIfTheStrategyIsOffNow(t *testing.T) {
+	t.Parallel()
+	for name, off := range map[string]bool{"off": true, "on again": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cluster := fake.NewClientset()
+			b := NewBackend(BackendOptions{
+				Manager: cluster, Reviewer: cluster, Namespace: "users",
+				IsLeader: func() bool { return true },
+				StillOff: func(context.Context) (bool, error) { return off, nil },
+				Changed:  func() {},
+			})
+			b.Configure(Settings{Used: true})
+			must.Do(t, b.sync(t.Context()))
+			if collected := len(cluster.Actions()) > 0; collected != off || b.State().Cleaning == off {
+				t.Errorf("collected: %v; the state is %+v", collected, b.State())
+			}
+		})
 	}
 }
