@@ -73,10 +73,7 @@ func run(t *testing.T, cluster *devcluster.Cluster) (address string, stop func()
 
 // login sends a TokenReview to the webhook as a client with the CA bundle.
 func login(
-	ctx context.Context,
-	address string,
-	bundle []byte,
-	token string,
+	ctx context.Context, address string, bundle []byte, token string,
 ) (*authenticationv1beta1.TokenReviewStatus, error) {
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(bundle) {
@@ -90,20 +87,15 @@ func login(
 	if err != nil {
 		return nil, err
 	}
-	request, err := http.NewRequestWithContext(
-		ctx,
-		http.MethodPost,
-		"https://"+address+"/authenticate",
-		bytes.NewReader(body),
-	)
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+address+"/authenticate",
+		bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
 	request.Header.Set("Content-Type", "application/json")
 	request.Header.Set("Accept", "application/json, */*")
 	transport := &http.Transport{
-		TLSClientConfig:   &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
-		ForceAttemptHTTP2: true,
+		TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, ForceAttemptHTTP2: true,
 	}
 	defer transport.CloseIdleConnections()
 	response, err := (&http.Client{Transport: transport, Timeout: 10 * time.Second}).Do(request)
@@ -118,21 +110,6 @@ func login(
 		return nil, err
 	}
 	return &review.Status, nil
-}
-
-func within(t *testing.T, limit time.Duration, check func() error) {
-	t.Helper()
-	deadline := time.Now().Add(limit)
-	for {
-		err := check()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("after %v: %v", limit, err)
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
 }
 
 func hash(t *testing.T, password string) []byte {
@@ -158,14 +135,14 @@ func followsUsers(t *testing.T, cluster *devcluster.Cluster) {
 
 	// Within seconds there is a certificate, and clients can use the CA in the Secret.
 	var serving *corev1.Secret
-	within(t, 30*time.Second, func() (err error) {
+	testkit.Eventually(t, 30*time.Second, func() (err error) {
 		serving, err = secrets.Get(t.Context(), localuser.ServingSecretName, metav1.GetOptions{})
 		return err
 	})
 	bundle := serving.Data["caCertificate"]
 	expect := func(token string, want authenticationv1beta1.TokenReviewStatus) {
 		t.Helper()
-		within(t, 2*time.Second, func() error {
+		testkit.Eventually(t, 2*time.Second, func() error {
 			got, err := login(t.Context(), address, bundle, token)
 			if err != nil {
 				return err
@@ -199,7 +176,7 @@ func followsUsers(t *testing.T, cluster *devcluster.Cluster) {
 	must.Do(t, cluster.RestartAPIServer(t.Context()))
 	expect("pinny:another", pinny())
 	must.Do(t, secrets.Delete(t.Context(), "pinny", metav1.DeleteOptions{}))
-	within(t, 30*time.Second, func() error {
+	testkit.Eventually(t, 30*time.Second, func() error {
 		got, err := login(t.Context(), address, bundle, "pinny:another")
 		if err == nil && got.Authenticated {
 			err = errors.New("a deleted user is still let in")
@@ -217,7 +194,7 @@ func followsUsers(t *testing.T, cluster *devcluster.Cluster) {
 		),
 		metav1.PatchOptions{},
 	))(t)
-	within(t, 10*time.Second, func() error {
+	testkit.Eventually(t, 10*time.Second, func() error {
 		got, err := secrets.Get(t.Context(), localuser.ServingSecretName, metav1.GetOptions{})
 		if err != nil {
 			return err
@@ -245,7 +222,7 @@ func followsUsers(t *testing.T, cluster *devcluster.Cluster) {
 
 	// Deleting the Secret creates a new CA.
 	must.Do(t, secrets.Delete(t.Context(), localuser.ServingSecretName, metav1.DeleteOptions{}))
-	within(t, 10*time.Second, func() error {
+	testkit.Eventually(t, 10*time.Second, func() error {
 		got, err := secrets.Get(t.Context(), localuser.ServingSecretName, metav1.GetOptions{})
 		if err != nil {
 			return err
@@ -269,7 +246,7 @@ func servesTLS13Only(t *testing.T, cluster *devcluster.Cluster) {
 		}
 		return conn.Close()
 	}
-	within(t, 30*time.Second, func() error { return dial(tls.VersionTLS13) })
+	testkit.Eventually(t, 30*time.Second, func() error { return dial(tls.VersionTLS13) })
 	if dial(tls.VersionTLS12) == nil {
 		t.Error("TLS 1.2 is accepted")
 	}
