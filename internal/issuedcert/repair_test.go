@@ -97,13 +97,8 @@ func TestForeignCA(t *testing.T) {
 		t.Fatalf("%+v, %v", made, err)
 	}
 	// It expires with its CA, so renewing it gains nothing.
-	if late := InspectUnder(
-		ca,
-		policy,
-		&corev1.Secret{Data: made.Data()},
-		testNow.Add(-25*time.Hour),
-	); late.Verdict() != nil ||
-		!late.Due().After(testNow.Add(-25*time.Hour)) {
+	late := InspectUnder(ca, policy, &corev1.Secret{Data: made.Data()}, testNow.Add(-25*time.Hour))
+	if late.Verdict() != nil || !late.Due().After(testNow.Add(-25*time.Hour)) {
 		t.Errorf("the verdict is %+v, and it is looked at again at %s", late.Verdict(), late.Due())
 	}
 }

@@ -191,12 +191,10 @@ func TestLife(t *testing.T) {
 		}
 		next := read(after, now)
 		for name, pair := range map[string]struct{ bundle, cert []byte }{
-			"old bundle, old certificate": {
-				before.Bundle(), before.Data()[keyCertificate],
-			}, "old bundle, new certificate": {before.Bundle(), next.Data()[keyCertificate]},
-			"new bundle, old certificate": {
-				next.Bundle(), before.Data()[keyCertificate],
-			}, "new bundle, new certificate": {next.Bundle(), next.Data()[keyCertificate]},
+			"old bundle, old certificate": {before.Bundle(), before.Data()[keyCertificate]},
+			"old bundle, new certificate": {before.Bundle(), next.Data()[keyCertificate]},
+			"new bundle, old certificate": {next.Bundle(), before.Data()[keyCertificate]},
+			"new bundle, new certificate": {next.Bundle(), next.Data()[keyCertificate]},
 		} {
 			if err := verifies(pair.bundle, pair.cert, now); err != nil {
 				t.Fatalf("after %s (%v), %s: %v", at, reasons, name, err)
@@ -215,8 +213,12 @@ func TestLife(t *testing.T) {
 func verifies(bundle, cert []byte, now time.Time) error {
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(bundle)
-	leaf := mustParse(cert)
-	_, err := leaf.Verify(x509.VerifyOptions{Roots: roots, CurrentTime: now, DNSName: testNames[0]})
+	block, _ := pem.Decode(cert)
+	leaf, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return err
+	}
+	_, err = leaf.Verify(x509.VerifyOptions{Roots: roots, CurrentTime: now, DNSName: testNames[0]})
 	return err
 }
 
@@ -235,16 +237,4 @@ func TestBundleKeepsTrustInWhatIsStillServed(t *testing.T) {
 	if bytes.Contains(later, before[keyCACertificate]) {
 		t.Error("an expired CA is still trusted")
 	}
-}
-
-func mustParse(certPEM []byte) *x509.Certificate {
-	block, _ := pem.Decode(certPEM)
-	if block == nil {
-		panic("not PEM")
-	}
-	cert, err := x509.ParseCertificate(block.Bytes)
-	if err != nil {
-		panic(err)
-	}
-	return cert
 }

@@ -93,11 +93,8 @@ func TestWrite(t *testing.T) {
 
 	// The type of a Secret cannot change, so another type stays.
 	target.Name.Name = "opaque"
-	opaque := must.Get(secrets.Create(
-		ctx,
-		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "opaque"}, Type: corev1.SecretTypeOpaque},
-		metav1.CreateOptions{},
-	))(t)
+	opaque := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "opaque"}, Type: corev1.SecretTypeOpaque}
+	opaque = must.Get(secrets.Create(ctx, opaque, metav1.CreateOptions{}))(t)
 	if repaired, err := Write(ctx, secrets, target, first, opaque); err != nil ||
 		repaired.Type != corev1.SecretTypeOpaque {
 		t.Errorf("got %+v, %v", repaired, err)

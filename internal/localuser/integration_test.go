@@ -185,15 +185,9 @@ func followsUsers(t *testing.T, cluster *devcluster.Cluster) {
 	})
 
 	// A damaged Secret is repaired with the same CA; data of other writers is kept.
-	must.Get(secrets.Patch(
-		t.Context(),
-		localuser.ServingSecretName,
-		"application/merge-patch+json",
-		[]byte(
-			`{"metadata":{"labels":{"mine":"yes"}},"data":{"tlsPrivateKey":null,"caCertificatePrivateKey":"aGVsbG8="}}`,
-		),
-		metav1.PatchOptions{},
-	))(t)
+	const damage = `{"metadata":{"labels":{"mine":"yes"}},"data":{"tlsPrivateKey":null,"caCertificatePrivateKey":"aGVsbG8="}}`
+	must.Get(secrets.Patch(t.Context(), localuser.ServingSecretName, "application/merge-patch+json", []byte(damage),
+		metav1.PatchOptions{}))(t)
 	testkit.Eventually(t, 10*time.Second, func() error {
 		got, err := secrets.Get(t.Context(), localuser.ServingSecretName, metav1.GetOptions{})
 		if err != nil {

@@ -3,6 +3,7 @@ package satoken
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -25,81 +26,43 @@ func (r *real) testGuard(t *testing.T) {
 	roles, bindings := manager.RbacV1().ClusterRoles(), manager.RbacV1().ClusterRoleBindings()
 	ours := metav1.ObjectMeta{Name: NamePrefix + "x", Labels: labels(accountsNamespace)}
 	everything := []rbacv1.PolicyRule{{Verbs: []string{"*"}, APIGroups: []string{"*"}, Resources: []string{"*"}}}
-	named := func(verb, resource string, names ...string) []rbacv1.PolicyRule {
-		return []rbacv1.PolicyRule{
-			{Verbs: []string{verb}, APIGroups: []string{""}, Resources: []string{resource}, ResourceNames: names},
-		}
+	x := legacyRules(Identity{Username: "x"})
+	named := func(verbs, groups, resources string, names ...string) []rbacv1.PolicyRule {
+		return []rbacv1.PolicyRule{{
+			Verbs: strings.Split(verbs, ","), APIGroups: []string{groups}, Resources: strings.Split(resources, ","),
+			ResourceNames: names,
+		}}
 	}
 	attempts := map[string]error{}
 	write := func(what string, meta metav1.ObjectMeta, rules []rbacv1.PolicyRule) {
-		_, attempts[what] = roles.Create(
-			t.Context(),
-			&rbacv1.ClusterRole{ObjectMeta: meta, Rules: rules},
-			metav1.CreateOptions{},
-		)
+		role := &rbacv1.ClusterRole{ObjectMeta: meta, Rules: rules}
+		_, attempts[what] = roles.Create(t.Context(), role, metav1.CreateOptions{})
 	}
-	write(
-		"a role of another name",
-		metav1.ObjectMeta{Name: "x", Labels: ours.Labels},
-		legacyRules(Identity{Username: "x"}),
-	)
-	write("a role without the label", metav1.ObjectMeta{Name: ours.Name}, legacyRules(Identity{Username: "x"}))
-	write("a role for everything", ours, everything)
-	write("a role to impersonate everybody", ours, named("impersonate", "users"))
-	write("a role to impersonate *", ours, named("impersonate", "users", "*"))
-	write("a role to impersonate system:masters", ours, named("impersonate", "groups", "dev", "system:masters"))
-	write("a role to impersonate System:Masters", ours, named("impersonate", "groups", "System:Masters"))
-	write("a role to impersonate service accounts", ours, named("impersonate", "serviceaccounts", "default"))
-	write("a role to impersonate in a second verb", ours, []rbacv1.PolicyRule{
-		{
-			Verbs: []string{
-				"impersonate",
-				"get",
-			},
-			APIGroups:     []string{""},
-			Resources:     []string{"users"},
-			ResourceNames: []string{"x"},
-		},
-	})
-	write("a role to impersonate a second resource", ours, []rbacv1.PolicyRule{
-		{
-			Verbs: []string{
-				"impersonate",
-			},
-			APIGroups:     []string{""},
-			Resources:     []string{"users", "secrets"},
-			ResourceNames: []string{"x"},
-		},
-	})
-	write("a role to impersonate every extra", ours, []rbacv1.PolicyRule{
-		{
-			Verbs: []string{
-				"impersonate",
-			},
-			APIGroups:     []string{authenticationGroup},
-			Resources:     []string{"userextras/*"},
-			ResourceNames: []string{"x"},
-		},
-	})
-	write("a role to impersonate nodes", ours, []rbacv1.PolicyRule{
-		{
-			Verbs: []string{
-				"impersonate:arbitrary-node",
-			},
-			APIGroups:     []string{authenticationGroup},
-			Resources:     []string{"nodes"},
-			ResourceNames: []string{"x"},
-		},
-	})
+	write("a role of another name", metav1.ObjectMeta{Name: "x", Labels: ours.Labels}, x)
+	write("a role without the label", metav1.ObjectMeta{Name: ours.Name}, x)
+	for what, rules := range map[string][]rbacv1.PolicyRule{
+		"everything":                everything,
+		"impersonating everybody":   named("impersonate", "", "users"),
+		"impersonating *":           named("impersonate", "", "users", "*"),
+		"system:masters":            named("impersonate", "", "groups", "dev", "system:masters"),
+		"System:Masters":            named("impersonate", "", "groups", "System:Masters"),
+		"service accounts":          named("impersonate", "", "serviceaccounts", "default"),
+		"a second verb":             named("impersonate,get", "", "users", "x"),
+		"a second resource":         named("impersonate", "", "users,secrets", "x"),
+		"impersonating every extra": named("impersonate", authenticationGroup, "userextras/*", "x"),
+		"impersonating nodes":       named("impersonate:arbitrary-node", authenticationGroup, "nodes", "x"),
+	} {
+		write("a role for "+what, ours, rules)
+	}
 	aggregated := labels(accountsNamespace)
 	aggregated["rbac.authorization.k8s.io/aggregate-to-view"] = "true"
 	write("a role whose rules every viewer gets", metav1.ObjectMeta{Name: ours.Name, Labels: aggregated},
 		legacyRules(Identity{Username: "bob", Groups: []string{"admins"}}))
 	write("a role of another installation", metav1.ObjectMeta{Name: ours.Name, Labels: labels("others")},
-		legacyRules(Identity{Username: "x"}))
+		x)
 	write("a role that outlives its deletion",
 		metav1.ObjectMeta{Name: ours.Name, Labels: ours.Labels, Finalizers: []string{"example.com/never"}},
-		legacyRules(Identity{Username: "x"}))
+		x)
 	_, attempts["a role that collects others' rules"] = roles.Create(t.Context(), &rbacv1.ClusterRole{
 		ObjectMeta: ours, AggregationRule: &rbacv1.AggregationRule{ClusterRoleSelectors: []metav1.LabelSelector{{}}},
 	}, metav1.CreateOptions{})
@@ -122,11 +85,8 @@ func (r *real) testGuard(t *testing.T) {
 	bind("an account to cluster-admin", "cluster-admin", account)
 	bind("itself to a user's role", ours.Name, self)
 	bind("two accounts to a user's role", ours.Name, account, self)
-	bind(
-		"everybody to a user's role",
-		ours.Name,
-		rbacv1.Subject{Kind: "Group", APIGroup: rbacv1.GroupName, Name: "system:authenticated"},
-	)
+	bind("everybody to a user's role", ours.Name,
+		rbacv1.Subject{Kind: "Group", APIGroup: rbacv1.GroupName, Name: "system:authenticated"})
 	admin := must.Get(roles.Get(t.Context(), "view", metav1.GetOptions{}))(t)
 	admin.Rules = everything
 	_, attempts["another role changed"] = roles.Update(t.Context(), admin, metav1.UpdateOptions{})
@@ -140,8 +100,7 @@ func (r *real) testGuard(t *testing.T) {
 		}
 	}
 	_, attempts["Secrets"] = manager.CoreV1().Secrets("").List(t.Context(), metav1.ListOptions{})
-	_, attempts["a ServiceAccount elsewhere"] = manager.CoreV1().
-		ServiceAccounts("default").
+	_, attempts["a ServiceAccount elsewhere"] = manager.CoreV1().ServiceAccounts("default").
 		Get(t.Context(), "default", metav1.GetOptions{})
 	for _, what := range []string{"Secrets", "a ServiceAccount elsewhere"} {
 		if !apierrors.IsForbidden(attempts[what]) {
@@ -172,11 +131,8 @@ func (r *real) withManager(t *testing.T, config *rest.Config) *Accounts {
 // testStolen tries attacks with a user's token.
 func (r *real) testStolen(t *testing.T, constrained bool) {
 	t.Helper()
-	credential := must.Get(r.accounts.Issue(
-		t.Context(),
-		Identity{Username: "mallory", Groups: []string{"guests"}},
-		constrained,
-	))(t)
+	mallory := Identity{Username: "mallory", Groups: []string{"guests"}}
+	credential := must.Get(r.accounts.Issue(t.Context(), mallory, constrained))(t)
 	victim := Identity{Username: "admin@example.com", Groups: []string{"admins"}}
 	must.Get(r.accounts.Issue(t.Context(), victim, constrained))(t)
 	for name, headers := range map[string]map[string][]string{

@@ -97,13 +97,8 @@ func (r *real) testTampering(t *testing.T, constrained bool) {
 	}
 	// an account whose annotations name another user
 	accounts := r.admin.CoreV1().ServiceAccounts(accountsNamespace)
-	must.Get(accounts.Patch(
-		t.Context(),
-		name,
-		"application/merge-patch+json",
-		[]byte(`{"metadata":{"annotations":{"concierge.pinniped.dev/username":"boss"}}}`),
-		metav1.PatchOptions{},
-	))(t)
+	must.Get(accounts.Patch(t.Context(), name, "application/merge-patch+json",
+		[]byte(`{"metadata":{"annotations":{"concierge.pinniped.dev/username":"boss"}}}`), metav1.PatchOptions{}))(t)
 	if _, err := r.accounts.Issue(t.Context(), user, constrained); err == nil ||
 		!strings.Contains(err.Error(), "another user's") {
 		t.Errorf("got %v", err)
@@ -155,9 +150,7 @@ func (r *real) testCollector(t *testing.T, constrained bool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	must.Do(t, r.admin.CoreV1().
-		ServiceAccounts(accountsNamespace).
-		Delete(t.Context(), name, metav1.DeleteOptions{}))
+	must.Do(t, r.admin.CoreV1().ServiceAccounts(accountsNamespace).Delete(t.Context(), name, metav1.DeleteOptions{}))
 	must.Get(r.accounts.Issue(t.Context(), user, constrained))(t)
 	rbac := r.accounts.Manager.RbacV1()
 	if err := rbac.ClusterRoles().Delete(t.Context(), name, unchanged(roles[name])); !apierrors.IsConflict(err) {

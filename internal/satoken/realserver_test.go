@@ -54,8 +54,7 @@ func startReal(t *testing.T, args ...string) *real {
 // replica is the Accounts of another replica.
 func (r *real) replica(t *testing.T) *Accounts {
 	t.Helper()
-	client := must.Get(kubernetes.NewForConfig(r.manager))(t)
-	return New(client, r.admin, accountsNamespace, 1000)
+	return r.withManager(t, r.manager)
 }
 
 // as returns a client with this token and these headers.

@@ -200,10 +200,8 @@ func TestTheClustersOwnSigner(t *testing.T) {
 		t.Errorf("extras (-want +got):\n%s", diff)
 	}
 	who := must.Get(w.whoIs(t.Context(), pair))(t)
-	if diff := cmp.Diff(
-		[]string{"ann", "dev", "ops", "system:authenticated"},
-		append([]string{who.Username}, who.Groups...),
-	); diff != "" {
+	seen := append([]string{who.Username}, who.Groups...)
+	if diff := cmp.Diff([]string{"ann", "dev", "ops", "system:authenticated"}, seen); diff != "" {
 		t.Errorf("the API server sees (-want +got):\n%s", diff)
 	}
 	longer := must.Get(c.IssueClientCertificate(t.Context(), certs.ClientIdentity{Username: "bob"}, time.Hour))(t)
@@ -324,16 +322,12 @@ func TestNoSignerResponds(t *testing.T) {
 
 	// A signer that issues for longer than requested, as before Kubernetes 1.22.
 	ca := must.Get(certs.NewCA("other", time.Now(), 365*24*time.Hour))(t)
-	forYears := w.respond(t, func(request *certificatesv1.CertificateSigningRequest) {
-		request.Status.Certificate = signAs(t, ca, request, 300*24*time.Hour)
-	})
+	forYears := w.sign(t, ca, 300*24*time.Hour)
 	waitForState(t, c, "the signer ignores expirationSeconds")
 	forYears()
 
 	// A signer that the API server does not trust.
-	foreign := w.respond(t, func(request *certificatesv1.CertificateSigningRequest) {
-		request.Status.Certificate = signAs(t, ca, request, 10*time.Minute)
-	})
+	foreign := w.sign(t, ca, 10*time.Minute)
 	waitForState(t, c, "testing a certificate from the cluster's signer")
 	foreign()
 }
@@ -347,10 +341,7 @@ func TestRetest(t *testing.T) {
 	c := w.start(t, signer.ClusterOptions{Timeout: 2 * time.Second, FirstRetry: 100 * time.Millisecond})
 	agent := must.Get(kubernetes.NewForConfig(w.agent))(t)
 	go signer.FollowClusterInfo(t.Context(), agent.CoreV1(), c.Retest)
-	client := w.ClientCA()
-	stop := w.respond(t, func(request *certificatesv1.CertificateSigningRequest) {
-		request.Status.Certificate = signAs(t, client, request, 10*time.Minute)
-	})
+	stop := w.sign(t, w.ClientCA(), 10*time.Minute)
 	waitForState(t, c, "")
 	w.publish(t, "https://moved.example.com:6443")
 	testkit.Eventually(t, 20*time.Second, func() error {
@@ -375,10 +366,7 @@ func TestASignerThatGoesAway(t *testing.T) {
 	w := startWorld(t, false)
 	w.grant(t)
 	c := w.start(t, signer.ClusterOptions{Timeout: 2 * time.Second, FirstRetry: 100 * time.Millisecond})
-	client := w.ClientCA() // the API server trusts it for client certificates
-	stop := w.respond(t, func(request *certificatesv1.CertificateSigningRequest) {
-		request.Status.Certificate = signAs(t, client, request, 10*time.Minute)
-	})
+	stop := w.sign(t, w.ClientCA(), 10*time.Minute)
 	waitForState(t, c, "")
 	ann := certs.ClientIdentity{Username: "ann"}
 	must.Get(c.IssueClientCertificate(t.Context(), ann, time.Minute))(t)
@@ -391,9 +379,7 @@ func TestASignerThatGoesAway(t *testing.T) {
 	if _, err := c.IssueClientCertificate(t.Context(), ann, time.Minute); !errors.Is(err, c.State().Err) || err == nil {
 		t.Errorf("got %v, while the state says %v", err, c.State().Err)
 	}
-	stop = w.respond(t, func(request *certificatesv1.CertificateSigningRequest) {
-		request.Status.Certificate = signAs(t, client, request, 10*time.Minute)
-	})
+	stop = w.sign(t, w.ClientCA(), 10*time.Minute)
 	defer stop()
 	waitForState(t, c, "")
 }
@@ -418,41 +404,28 @@ func (w *world) respond(t *testing.T, change func(*certificatesv1.CertificateSig
 	return sync.OnceFunc(func() { events.Stop(); <-ended })
 }
 
-// signAs signs the certificate request.
-func signAs(
-	t *testing.T,
-	ca *certs.CA,
-	request *certificatesv1.CertificateSigningRequest,
-	life time.Duration,
-) []byte {
+// sign fakes a signer with this CA until stop is called. The API server trusts ClientCA for client certificates.
+func (w *world) sign(t *testing.T, ca *certs.CA, life time.Duration) (stop func()) {
 	t.Helper()
-	block, _ := pem.Decode(request.Spec.Request)
-	asked, err := x509.ParseCertificateRequest(block.Bytes)
-	if err != nil {
-		t.Error(err)
-		return nil
-	}
-	keyPEM, err := ca.KeyPEM()
-	if err != nil {
-		t.Error(err)
-		return nil
-	}
-	keyBlock, _ := pem.Decode(keyPEM)
-	key, err := x509.ParsePKCS8PrivateKey(keyBlock.Bytes)
-	if err != nil {
-		t.Error(err)
-		return nil
-	}
-	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
-		Subject: asked.Subject, SerialNumber: ca.Certificate().SerialNumber, NotBefore: time.Now().Add(-time.Minute),
-		NotAfter: time.Now().Add(life), KeyUsage: x509.KeyUsageDigitalSignature,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}, BasicConstraintsValid: true,
-	}, ca.Certificate(), asked.PublicKey, key)
-	if err != nil {
-		t.Error(err)
-		return nil
-	}
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	block, _ := pem.Decode(must.Get(ca.KeyPEM())(t))
+	key := must.Get(x509.ParsePKCS8PrivateKey(block.Bytes))(t)
+	return w.respond(t, func(request *certificatesv1.CertificateSigningRequest) {
+		block, _ := pem.Decode(request.Spec.Request)
+		asked, err := x509.ParseCertificateRequest(block.Bytes)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
+			Subject: asked.Subject, SerialNumber: ca.Certificate().SerialNumber, NotBefore: time.Now().Add(-time.Minute),
+			NotAfter: time.Now().Add(life), KeyUsage: x509.KeyUsageDigitalSignature,
+			ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}, BasicConstraintsValid: true,
+		}, ca.Certificate(), asked.PublicKey, key)
+		if err != nil {
+			t.Error(err)
+		}
+		request.Status.Certificate = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	})
 }
 
 // requestFor returns a certificate request in PEM.
@@ -532,11 +505,8 @@ func TestAReplacedRequestIsNotApproved(t *testing.T) {
 	for range 8 {
 		group.Go(func() {
 			for name := range names {
-				if pair, err := c.IssueClientCertificate(
-					t.Context(),
-					certs.ClientIdentity{Username: name},
-					time.Minute,
-				); err == nil {
+				victim := certs.ClientIdentity{Username: name}
+				if pair, err := c.IssueClientCertificate(t.Context(), victim, time.Minute); err == nil {
 					t.Errorf("%s got a certificate although the request was replaced: %s", name, pair.CertPEM)
 				}
 			}
