@@ -116,6 +116,9 @@ type agent struct {
 	leader   *leadership
 	triggers triggers
 
+	proxy      *proxyRunner
+	credential *selfCheck // of the proxy's upstream credential
+
 	replicas *replicas.Registry   // the state that the replicas publish
 	events   record.EventRecorder // about the CredentialIssuer
 	issuer   atomic.Pointer[credentialissuer.Reconciler]
@@ -181,10 +184,10 @@ func (a *agent) run(ctx context.Context) error {
 	}
 
 	proxyMetrics := proxy.NewMetrics()
-	credential := a.newSelfCheck(token)
-	defer a.serveMetrics(ctx, proxyMetrics, a.logins, concierge.ClientMetrics{Port: a.apiPort}, credential)()
+	a.credential = a.newSelfCheck(token)
+	defer a.serveMetrics(ctx, proxyMetrics, a.logins, concierge.ClientMetrics{Port: a.apiPort}, a.credential)()
 	group, ctx := errgroup.WithContext(ctx)
-	proxy := &proxyRunner{
+	a.proxy = &proxyRunner{
 		life:    ctx,
 		address: a.address(a.config.ImpersonationProxyServerPort),
 		options: proxy.Options{
@@ -210,7 +213,7 @@ func (a *agent) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ready, err := a.addControllers(ctx, manager, proxy, credential.warning)
+	ready, err := a.addControllers(ctx, manager)
 	if err != nil {
 		return err
 	}
@@ -218,7 +221,7 @@ func (a *agent) run(ctx context.Context) error {
 	group.Go(func() error { memory.Run(ctx); return nil })
 	group.Go(func() error { token.Run(ctx); return nil })
 	group.Go(func() error { a.userTokens.Run(ctx); return nil })
-	group.Go(func() error { credential.run(ctx); return nil })
+	group.Go(func() error { a.credential.run(ctx); return nil })
 	if a.clusterSigner != nil {
 		group.Go(func() error { a.clusterSigner.Run(ctx); return nil })
 		a.followClusterInfo(ctx)
@@ -239,7 +242,7 @@ func (a *agent) run(ctx context.Context) error {
 		return nil
 	})
 	err = group.Wait()
-	proxy.Wait()
+	a.proxy.Wait()
 	logr.FromContextOrDiscard(ctx).Info("Stopped the agent", "cause", context.Cause(ctx).Error()) // a signal, or an error
 	return err
 }
@@ -255,18 +258,26 @@ func (a *agent) waitForAPI(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("creating a client: %w", err)
 	}
+	retry(ctx, "Failed to read the CredentialIssuer API", func(ctx context.Context) error {
+		err := live.List(ctx, &configv1alpha1.CredentialIssuerList{}, client.Limit(1))
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	})
+	return nil
+}
+
+// retry calls do every second until it succeeds or ctx ends. It logs a problem once.
+func retry(ctx context.Context, message string, do func(context.Context) error) {
 	logged := ""
 	// The only error of the poll is that ctx has ended.
 	_ = wait.PollUntilContextCancel(ctx, time.Second, true, func(ctx context.Context) (bool, error) {
-		err := live.List(ctx, &configv1alpha1.CredentialIssuerList{}, client.Limit(1))
-		if err == nil {
-			return true, nil
+		err := do(ctx)
+		if err != nil && err.Error() != logged {
+			logged = err.Error()
+			logs.Warn(ctx, message, "problem", logged)
 		}
-		if text := err.Error(); text != logged && ctx.Err() == nil {
-			logged = text
-			logs.Warn(ctx, "Failed to read the CredentialIssuer API", "problem", text)
-		}
-		return false, nil
+		return err == nil, nil
 	})
-	return nil
 }

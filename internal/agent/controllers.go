@@ -48,12 +48,7 @@ func (a *agent) newManager() (ctrl.Manager, error) {
 
 // addControllers adds all controllers to the manager, and returns the readiness check of this replica: it serves as the
 // CredentialIssuer specifies, and has loaded the authenticators.
-func (a *agent) addControllers(
-	ctx context.Context,
-	manager ctrl.Manager,
-	proxy *proxyRunner,
-	warning func() *configv1alpha1.StrategyFinding,
-) (ready func() error, err error) {
+func (a *agent) addControllers(ctx context.Context, manager ctrl.Manager) (ready func() error, err error) {
 	if err := a.addAPIService(ctx, manager); err != nil {
 		return nil, fmt.Errorf("setting up the APIService controller: %w", err)
 	}
@@ -71,7 +66,7 @@ func (a *agent) addControllers(
 		}
 		loaders = append(loaders, reconciler)
 	}
-	issuer, err := a.addCredentialIssuer(ctx, manager, proxy, warning)
+	issuer, err := a.addCredentialIssuer(ctx, manager)
 	if err != nil {
 		return nil, fmt.Errorf("setting up the CredentialIssuer controller: %w", err)
 	}
@@ -96,10 +91,7 @@ func (a *agent) addControllers(
 }
 
 func (a *agent) addCredentialIssuer(
-	ctx context.Context,
-	manager ctrl.Manager,
-	proxy *proxyRunner,
-	warning func() *configv1alpha1.StrategyFinding,
+	ctx context.Context, manager ctrl.Manager,
 ) (*credentialissuer.Reconciler, error) {
 	config, err := a.groupClient(a.groups.Config, a.scheme)
 	if err != nil {
@@ -132,8 +124,8 @@ func (a *agent) addCredentialIssuer(
 		Permissions: a.newPermissions(ctx, changed),
 		Replicas:    a.replicas,
 		Events:      a.events,
-		Holder:      a.holder, Signer: a.signer, Proxy: proxy,
-		IsLeader: a.leader.Leading, Wake: woken, Warning: warning,
+		Holder:      a.holder, Signer: a.signer, Proxy: a.proxy,
+		IsLeader: a.leader.Leading, Wake: woken, Warning: a.credential.warning,
 		Names: credentialissuer.Names{
 			CredentialIssuer:    names.CredentialIssuer,
 			LoadBalancerService: names.ImpersonationLoadBalancerService,
@@ -186,9 +178,7 @@ func (a *agent) newPermissions(ctx context.Context, changed func(types.Namespace
 
 // addAuthenticators adds the controller of one kind of authenticator.
 func (a *agent) addAuthenticators(
-	ctx context.Context,
-	manager ctrl.Manager,
-	kind authenticators.Kind,
+	ctx context.Context, manager ctrl.Manager, kind authenticators.Kind,
 ) (*authenticators.Reconciler, error) {
 	changed, woken := a.triggers.add()
 	core := a.kube.CoreV1().RESTClient()

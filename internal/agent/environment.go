@@ -28,28 +28,18 @@ const DefaultNamespace = "pinniped-concierge"
 const podNamespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
 // clientConfig returns the client configuration from a kubeconfig, or for the pod's service account if path is empty.
-func clientConfig(path, version string) (*rest.Config, error) {
+func clientConfig(path, version string) (config *rest.Config, err error) {
 	if path == "" {
-		config, err := rest.InClusterConfig()
-		if err != nil {
+		if config, err = rest.InClusterConfig(); err != nil {
 			return nil, fmt.Errorf("finding the pod's service account (outside a cluster, use --kubeconfig): %w", err)
 		}
-		return named(config, version), nil
-	}
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(
-		&clientcmd.ClientConfigLoadingRules{ExplicitPath: path}, &clientcmd.ConfigOverrides{}).ClientConfig()
-	if err != nil {
+	} else if config, err = clientcmd.NewNonInteractiveDeferredLoadingClientConfig(
+		&clientcmd.ClientConfigLoadingRules{ExplicitPath: path}, &clientcmd.ConfigOverrides{}).ClientConfig(); err != nil {
 		return nil, fmt.Errorf("reading kubeconfig %q: %w", path, err)
 	}
-	return named(config, version), nil
-}
-
-// named sets the user agent and removes the client-side rate limit: the API server limits requests by priority and
-// fairness, and a limit here would delay a certificate behind other writes.
-func named(config *rest.Config, version string) *rest.Config {
 	config.UserAgent = "pinniped-agent/" + version
-	config.QPS = -1
-	return config
+	config.QPS = -1 // the API server limits requests fairly; a limit here would delay a certificate behind other writes
+	return config, nil
 }
 
 // namespaceOr returns asked, else the pod's namespace, else fallback.

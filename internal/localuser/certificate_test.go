@@ -212,7 +212,7 @@ func TestCertificateStaysWhenTheSecretCannotBeWritten(t *testing.T) {
 	store, clock := newCluster(), &clock{start}
 	c := newTestCertificate(t, store, clock)
 	due := reconcileNow(t, c)
-	bundle := store.read(t).Data[caCertificateKey]
+	bundle := store.read(t).Data["caCertificate"]
 	first := served(t, c, bundle, serviceHost)
 	clock.Time = due
 	store.writes.err = errors.New("the API server is away")
