@@ -415,3 +415,23 @@ func FuzzCache(f *testing.F) {
 		}
 	})
 }
+
+func TestDelete(t *testing.T) {
+	t.Parallel()
+	cache := &credentialcache.Cache{Path: filepath.Join(t.TempDir(), "c.yaml"), Now: time.Now}
+	headers := map[string][]string{"Impersonate-User": {"ann"}}
+	for _, key := range []string{"a", "b", "c"} {
+		must.Do(t, cache.Put(t.Context(), key, credential(time.Now().Add(5*time.Minute), key), headers))
+	}
+	if _, got := cache.GetWithHeaders("a"); !cmp.Equal(got, headers) {
+		t.Errorf("want the headers of the credential, got %v", got)
+	}
+	for i, step := range []struct {
+		all  bool
+		want int
+	}{{want: 1}, {want: 0}, {all: true, want: 2}} {
+		if got, err := cache.Delete(t.Context(), step.all, "a"); err != nil || got != step.want {
+			t.Errorf("step %d: want %d entries deleted, got %d, %v", i, step.want, got, err)
+		}
+	}
+}

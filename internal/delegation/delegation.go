@@ -36,14 +36,6 @@ func Resource() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: Group, Version: Version, Resource: Plural}
 }
 
-// Path returns the API path of the delegations in a namespace, or in all namespaces if it is empty.
-func Path(namespace string) string {
-	if namespace == "" {
-		return "/apis/" + Group + "/" + Version + "/" + Plural
-	}
-	return "/apis/" + Group + "/" + Version + "/namespaces/" + namespace + "/" + Plural
-}
-
 // SecretName parses NAME or NAMESPACE/NAME of a Secret. own is the namespace of a NAME alone. Only NAMESPACE/NAME is
 // validated.
 func SecretName(text, own string) (types.NamespacedName, error) {
@@ -203,9 +195,6 @@ const (
 	// NotReadable means that a delegation permits it, but RBAC does not let the agent read the Secret.
 	NotReadable Outcome = "NotReadable"
 )
-
-// ReadVerbs are the verbs that RBAC must permit for the Secret, by name, so that the agent can watch it.
-func ReadVerbs() []string { return []string{"get", "list", "watch"} }
 
 // Refusal returns the finding for a Secret that may not be used from the agent's namespace, target. It does not reveal
 // whether the Secret exists. The outcome must not be Permitted.

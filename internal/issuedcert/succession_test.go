@@ -233,6 +233,10 @@ func TestBundleKeepsTrustInWhatIsStillServed(t *testing.T) {
 	if want := append(bytes.Clone(after[keyCACertificate]), before[keyCACertificate]...); !bytes.Equal(want, bundle) {
 		t.Errorf("want the new CA and the old one, got:\n%s", bundle)
 	}
+	if next := read(after, testNow); !next.Follows(read(before, testNow).CA) || !next.SignedByCA() ||
+		!bytes.Equal(next.PreviousBundle(), before[keyCACertificate]) {
+		t.Error("the new CA does not follow the old one")
+	}
 	later := read(after, testNow.Add(130*day)).Bundle()
 	if bytes.Contains(later, before[keyCACertificate]) {
 		t.Error("an expired CA is still trusted")

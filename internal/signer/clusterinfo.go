@@ -20,12 +20,8 @@ import (
 
 // ConfigMap cluster-info, which kubeadm defines: a kubeconfig without users that says how clients reach the API server.
 const (
-	infoNamespace = metav1.NamespacePublic
 	infoConfigMap = "cluster-info"
 	infoKey       = "kubeconfig"
-
-	// followRetry is the delay before a watch is restarted. The API server ends watches after some minutes.
-	followRetry = 10 * time.Second
 )
 
 // clusterInfo returns how clients reach the API server.
@@ -40,14 +36,14 @@ func (c *Cluster) clusterInfo(ctx context.Context) (server string, caBundle []by
 func ClusterInfo(
 	ctx context.Context, core corev1client.ConfigMapsGetter, serverURL string,
 ) (server string, caBundle []byte, err error) {
-	configMap, err := core.ConfigMaps(infoNamespace).Get(ctx, infoConfigMap, metav1.GetOptions{})
+	configMap, err := core.ConfigMaps(metav1.NamespacePublic).Get(ctx, infoConfigMap, metav1.GetOptions{})
 	if err != nil {
 		return "", nil, fmt.Errorf("reading ConfigMap %s/%s, which has the API server's address: %w",
-			infoNamespace, infoConfigMap, err)
+			metav1.NamespacePublic, infoConfigMap, err)
 	}
 	server, caBundle, err = parseClusterInfo(configMap.Data[infoKey])
 	if err != nil {
-		return "", nil, fmt.Errorf("reading ConfigMap %s/%s: %w", infoNamespace, infoConfigMap, err)
+		return "", nil, fmt.Errorf("reading ConfigMap %s/%s: %w", metav1.NamespacePublic, infoConfigMap, err)
 	}
 	return cmp.Or(serverURL, server), caBundle, nil
 }
@@ -57,7 +53,7 @@ func ClusterInfo(
 func FollowClusterInfo(ctx context.Context, core corev1client.ConfigMapsGetter, changed func()) {
 	version := ""
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
-		events, err := core.ConfigMaps(infoNamespace).Watch(ctx, metav1.ListOptions{
+		events, err := core.ConfigMaps(metav1.NamespacePublic).Watch(ctx, metav1.ListOptions{
 			FieldSelector: fields.OneTermEqualSelector("metadata.name", infoConfigMap).String(),
 		})
 		if err != nil {
@@ -70,7 +66,7 @@ func FollowClusterInfo(ctx context.Context, core corev1client.ConfigMapsGetter, 
 				changed()
 			}
 		}
-	}, followRetry)
+	}, 10*time.Second) // the API server ends watches after some minutes
 }
 
 func parseClusterInfo(content string) (server string, caBundle []byte, err error) {

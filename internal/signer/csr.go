@@ -27,8 +27,6 @@ import (
 const (
 	// minClusterLife is the shortest lifetime that a CertificateSigningRequest can request.
 	minClusterLife = 10 * time.Minute
-	// approvalReason is the reason of the Approved condition that the agent sets.
-	approvalReason = "PinnipedLogin"
 	// deleteTimeout limits how long the agent tries to delete its request.
 	deleteTimeout = 5 * time.Second
 	// approvalTries is how often the agent tries to approve a request that others change concurrently.
@@ -110,7 +108,7 @@ func (r *requester) approve(
 	for try := 1; ; try++ {
 		request.Status.Conditions = append(request.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
 			Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue,
-			Reason: approvalReason, Message: "an authenticator has vouched for this user",
+			Reason: "PinnipedLogin", Message: "an authenticator has vouched for this user",
 		})
 		approved, err := r.requests.UpdateApproval(ctx, request.Name, request, metav1.UpdateOptions{})
 		if err == nil {

@@ -2,10 +2,14 @@ package signer
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"crypto/ecdsa"
+	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -187,5 +191,36 @@ func TestAnotherRequestOfTheSameName(t *testing.T) {
 	}
 	if signed, err := r.wait(t.Context(), made); !errors.Is(err, errReplaced) || signed != nil {
 		t.Errorf("waiting ended with %q, %v", signed, err)
+	}
+}
+
+func TestCheckIssued(t *testing.T) {
+	t.Parallel()
+	s := &Signer{Clock: clocktesting.NewFakePassiveClock(noon)}
+	s.Load(newCA(t, "ca"), nil)
+	pair := must.Get(s.IssueClientCertificate("ann", []string{"b", "a"}, nil, 10*time.Minute))(t)
+	key := must.Get(tls.X509KeyPair(pair.CertPEM, pair.KeyPEM))(t).PrivateKey.(*ecdsa.PrivateKey)
+	ann := certs.ClientIdentity{Username: "ann", Groups: []string{"a", "b"}}
+	for _, test := range []struct {
+		want  string
+		key   *ecdsa.PrivateKey
+		ann   certs.ClientIdentity
+		after time.Duration
+		ttl   time.Duration
+	}{
+		{key: key, ann: ann},
+		{want: "another key", key: must.Get(certs.NewKey())(t), ann: ann},
+		{want: "another user", key: key, ann: certs.ClientIdentity{Username: "ann", Groups: []string{"a"}}},
+		{want: "already expired", key: key, ann: ann, after: time.Hour},
+		{want: "ignores expirationSeconds", key: key, ann: ann, ttl: time.Minute},
+	} {
+		ttl := cmp.Or(test.ttl, 10*time.Minute)
+		_, err := keyPair(pair.CertPEM, test.key, test.ann, noon.Add(test.after), ttl)
+		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
+			t.Errorf("want an error with %q, got %v", test.want, err)
+		}
+	}
+	if _, err := keyPair([]byte("x"), key, ann, noon, time.Minute); err == nil {
+		t.Error("it takes anything for a certificate")
 	}
 }
