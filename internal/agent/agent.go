@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
@@ -95,17 +96,8 @@ func Run(ctx context.Context, options Options, config *Config) error {
 	a.bearer = authenticator.NewBearer(a.authenticators, clock.RealClock{})
 	utilruntime.Must(corev1.AddToScheme(a.scheme))
 	apis.AddToScheme(a.scheme, config.APIGroupSuffix)
-	logger.Info(
-		"Started the agent",
-		"version",
-		options.Version,
-		"namespace",
-		options.Namespace,
-		"replica",
-		options.PodName,
-		"apiServer",
-		restConfig.Host,
-	)
+	logger.Info("Started the agent", "version", options.Version, "namespace", options.Namespace,
+		"replica", options.PodName, "apiServer", restConfig.Host)
 	return a.run(ctx)
 }
 
@@ -114,6 +106,7 @@ type agent struct {
 	options Options
 	config  *Config
 	rest    *rest.Config
+	kube    kubernetes.Interface
 	groups  apis.Groups
 	scheme  *runtime.Scheme
 
@@ -122,6 +115,9 @@ type agent struct {
 
 	leader   *leadership
 	triggers triggers
+
+	proxy      *proxyRunner
+	credential *selfCheck // of the proxy's upstream credential
 
 	replicas *replicas.Registry   // the state that the replicas publish
 	events   record.EventRecorder // about the CredentialIssuer
@@ -153,6 +149,9 @@ func (a *agent) run(ctx context.Context) error {
 		return fmt.Errorf("listening for the Concierge APIs: %w", err)
 	}
 	defer func() { _ = listener.Close() }()
+	if a.kube, err = kubernetes.NewForConfig(a.rest); err != nil {
+		return fmt.Errorf("creating a client: %w", err)
+	}
 	if err := a.waitForAPI(ctx); err != nil {
 		return err
 	}
@@ -160,18 +159,12 @@ func (a *agent) run(ctx context.Context) error {
 		return nil
 	}
 
-	a.leader, err = newLeadership(
-		a.rest,
-		a.options.Namespace,
-		a.config.ownNames().lease,
-		a.options.PodName,
-		a.config.Labels,
-		func() {
+	if a.leader, err = newLeadership(
+		a.kube.CoordinationV1(), a.options.Namespace, a.config.AppName, a.options.PodName, a.config.Labels, func() {
 			a.userTokens.Wake() // the leader deletes unused service accounts
 			a.triggers.fireAll()
 		},
-	)
-	if err != nil {
+	); err != nil {
 		return err
 	}
 	if a.config.ClusterSigner == enabled {
@@ -191,13 +184,10 @@ func (a *agent) run(ctx context.Context) error {
 	}
 
 	proxyMetrics := proxy.NewMetrics()
-	credential, err := a.newSelfCheck(token)
-	if err != nil {
-		return err
-	}
-	defer a.serveMetrics(ctx, proxyMetrics, a.logins, concierge.ClientMetrics{Port: a.apiPort}, credential)()
+	a.credential = a.newSelfCheck(token)
+	defer a.serveMetrics(ctx, proxyMetrics, a.logins, concierge.ClientMetrics{Port: a.apiPort}, a.credential)()
 	group, ctx := errgroup.WithContext(ctx)
-	proxy := &proxyRunner{
+	a.proxy = &proxyRunner{
 		life:    ctx,
 		address: a.address(a.config.ImpersonationProxyServerPort),
 		options: proxy.Options{
@@ -207,8 +197,8 @@ func (a *agent) run(ctx context.Context) error {
 			Upstream:           rest.AnonymousClientConfig(a.rest),
 			Token:              token,
 			GroupSuffix:        a.config.APIGroupSuffix,
-			DrainDelay:         a.config.shutdownDelay(),
-			AllowTTL:           a.config.AccessReviews.allowTTL(),
+			DrainDelay:         parsed(a.config.ShutdownDelay),
+			AllowTTL:           parsed(a.config.AccessReviews.AllowTTL),
 			Processors:         a.processors,
 			FlowControl:        flowcontrol.New(flowcontrol.LimitsFor(a.memory, a.processors)),
 			Metrics:            proxyMetrics,
@@ -223,7 +213,7 @@ func (a *agent) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ready, err := a.addControllers(ctx, manager, proxy, credential.warning)
+	ready, err := a.addControllers(ctx, manager)
 	if err != nil {
 		return err
 	}
@@ -231,7 +221,7 @@ func (a *agent) run(ctx context.Context) error {
 	group.Go(func() error { memory.Run(ctx); return nil })
 	group.Go(func() error { token.Run(ctx); return nil })
 	group.Go(func() error { a.userTokens.Run(ctx); return nil })
-	group.Go(func() error { credential.run(ctx); return nil })
+	group.Go(func() error { a.credential.run(ctx); return nil })
 	if a.clusterSigner != nil {
 		group.Go(func() error { a.clusterSigner.Run(ctx); return nil })
 		a.followClusterInfo(ctx)
@@ -252,7 +242,7 @@ func (a *agent) run(ctx context.Context) error {
 		return nil
 	})
 	err = group.Wait()
-	proxy.Wait()
+	a.proxy.Wait()
 	logr.FromContextOrDiscard(ctx).Info("Stopped the agent", "cause", context.Cause(ctx).Error()) // a signal, or an error
 	return err
 }
@@ -268,18 +258,26 @@ func (a *agent) waitForAPI(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("creating a client: %w", err)
 	}
+	retry(ctx, "Failed to read the CredentialIssuer API", func(ctx context.Context) error {
+		err := live.List(ctx, &configv1alpha1.CredentialIssuerList{}, client.Limit(1))
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	})
+	return nil
+}
+
+// retry calls do every second until it succeeds or ctx ends. It logs a problem once.
+func retry(ctx context.Context, message string, do func(context.Context) error) {
 	logged := ""
 	// The only error of the poll is that ctx has ended.
 	_ = wait.PollUntilContextCancel(ctx, time.Second, true, func(ctx context.Context) (bool, error) {
-		err := live.List(ctx, &configv1alpha1.CredentialIssuerList{}, client.Limit(1))
-		if err == nil {
-			return true, nil
+		err := do(ctx)
+		if err != nil && err.Error() != logged {
+			logged = err.Error()
+			logs.Warn(ctx, message, "problem", logged)
 		}
-		if text := err.Error(); text != logged && ctx.Err() == nil {
-			logged = text
-			logs.Warn(ctx, "Failed to read the CredentialIssuer API", "problem", text)
-		}
-		return false, nil
+		return err == nil, nil
 	})
-	return nil
 }

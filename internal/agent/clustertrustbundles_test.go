@@ -14,6 +14,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // TestClusterTrustBundle has a service account without any role watch a ClusterTrustBundle, and read one where the API
@@ -24,26 +25,15 @@ func TestClusterTrustBundle(t *testing.T) {
 		"--feature-gates=ClusterTrustBundle=true",
 		"--runtime-config=certificates.k8s.io/v1beta1/clustertrustbundles=true",
 	}})
-	admin, err := kubernetes.NewForConfig(cluster.AdminConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
+	admin := must.Get(kubernetes.NewForConfig(cluster.AdminConfig()))(t)
 	without := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "without-a-role"}}
-	if _, err := admin.CoreV1().
+	must.Get(admin.CoreV1().
 		ServiceAccounts("default").
-		Create(t.Context(), without, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	account, err := cluster.ServiceAccountConfig(t.Context(), "default", without.Name)
-	if err != nil {
-		t.Fatal(err)
-	}
+		Create(t.Context(), without, metav1.CreateOptions{}))(t)
+	account := must.Get(cluster.ServiceAccountConfig(t.Context(), "default", without.Name))(t)
 	changed := make(chan types.NamespacedName, 100)
-	bundles, err := (&agent{rest: account}).newClusterTrustBundles(
-		t.Context(), func(name types.NamespacedName) { changed <- name })
-	if err != nil {
-		t.Fatal(err)
-	}
+	bundles := must.Get((&agent{rest: account}).newClusterTrustBundles(
+		t.Context(), func(name types.NamespacedName) { changed <- name }))(t)
 	has := func(want string) {
 		t.Helper()
 		testkit.Eventually(t, 20*time.Second, func() error {

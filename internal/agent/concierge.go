@@ -8,7 +8,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/pinniped-toolkit/pinniped/internal/concierge"
-	"github.com/pinniped-toolkit/pinniped/internal/logs"
 	"github.com/pinniped-toolkit/pinniped/internal/signer"
 )
 
@@ -25,9 +24,9 @@ func (a *agent) newConcierge(ctx context.Context, listener net.Listener, ready f
 	if a.clusterSigner != nil {
 		clusterSigner = a.clusterSigner
 	}
-	logged := ""
-	for {
-		server, err := concierge.New(ctx, concierge.Options{
+	var server *concierge.Server
+	retry(ctx, "Failed to start the Concierge APIs", func(context.Context) (err error) {
+		server, err = concierge.New(ctx, concierge.Options{
 			Listener:                   listener,
 			ServingCertificate:         a.apiCertificate,
 			Agent:                      a.rest,
@@ -39,24 +38,14 @@ func (a *agent) newConcierge(ctx context.Context, listener net.Listener, ready f
 			Logins:                     a.logins,
 			Port:                       a.apiPort,
 			UserTokens:                 a.userTokens,
-			CredentialLife:             a.config.credentialLifetime(),
+			CredentialLife:             parsed(a.config.CredentialLifetime),
 			Ready:                      ready,
-			ShutdownDelay:              a.config.shutdownDelay(),
+			ShutdownDelay:              parsed(a.config.ShutdownDelay),
 			AuditLogUsernamesAndGroups: a.config.Audit.LogUsernamesAndGroups == "enabled",
 		})
-		if err == nil {
-			return server
-		}
-		if problem := err.Error(); problem != logged {
-			logged = problem
-			logs.Warn(ctx, "Failed to start the Concierge APIs", "problem", problem)
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(time.Second):
-		}
-	}
+		return err
+	})
+	return server
 }
 
 // signerBundle returns a function that returns the signer's CA bundle, or nil while there is no signer.

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // peersFile is the ConfigMap content of a Pinniped installation.
@@ -46,9 +47,7 @@ func load(t *testing.T, content string) (*Config, error) {
 	path := ""
 	if content != "" {
 		path = filepath.Join(t.TempDir(), "pinniped.yaml")
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(path, []byte(content), 0o600))
 	}
 	return LoadConfig(path)
 }
@@ -84,16 +83,12 @@ func TestLoadConfig(t *testing.T) {
 
 func TestNamesFollowAppName(t *testing.T) {
 	t.Parallel()
-	config, err := load(t, "appName: own\nnames: {apiService: other}\n")
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := must.Get(load(t, "appName: own\nnames: {apiService: other}\n"))(t)
 	names := config.Names
 	if names.CredentialIssuer != "own-config" || names.APIService != "other" ||
 		names.ImpersonationSignerSecret != "own-impersonation-proxy-signer-ca-certificate" ||
-		config.ownNames().lease != "own" || config.ownNames().userAccountsNamespace != "own-users" ||
 		config.AppLabel() != "own" {
-		t.Errorf("the names are %+v and %+v, app label %q", names, config.ownNames(), config.AppLabel())
+		t.Errorf("the names are %+v, app label %q", names, config.AppLabel())
 	}
 }
 
@@ -161,11 +156,8 @@ func TestReviewLifetimes(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			config, err := load(t, test.file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if allow := config.AccessReviews.allowTTL(); allow != test.allow {
+			config := must.Get(load(t, test.file))(t)
+			if allow := parsed(config.AccessReviews.AllowTTL); allow != test.allow {
 				t.Errorf("want %s, got %s", test.allow, allow)
 			}
 		})
@@ -174,18 +166,10 @@ func TestReviewLifetimes(t *testing.T) {
 
 func TestPrintedConfigCanBeReadBack(t *testing.T) {
 	t.Parallel()
-	config, err := load(t, peersFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := must.Get(load(t, peersFile))(t)
 	var printed bytes.Buffer
-	if err := config.Print(&printed); err != nil {
-		t.Fatal(err)
-	}
-	again, err := load(t, printed.String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, config.Print(&printed))
+	again := must.Get(load(t, printed.String()))(t)
 	if diff := cmp.Diff(config, again); diff != "" {
 		t.Errorf("(-printed +read):\n%s", diff)
 	}
@@ -196,13 +180,8 @@ func TestPrintedConfigCanBeReadBack(t *testing.T) {
 func TestTheFirstSpec(t *testing.T) {
 	t.Parallel()
 	read := func(name string, into any) {
-		content, err := os.ReadFile(filepath.Join("..", "..", "deploy", "concierge", name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := yaml.UnmarshalStrict(content, into); err != nil {
-			t.Fatal(err)
-		}
+		content := must.Get(os.ReadFile(filepath.Join("..", "..", "deploy", "concierge", name)))(t)
+		must.Do(t, yaml.UnmarshalStrict(content, into))
 	}
 	var shipped corev1.ConfigMap
 	read("config.yaml", &shipped)

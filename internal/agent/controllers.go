@@ -11,12 +11,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
-	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/pinniped-toolkit/pinniped/internal/controller/apiservice"
@@ -48,17 +48,8 @@ func (a *agent) newManager() (ctrl.Manager, error) {
 
 // addControllers adds all controllers to the manager, and returns the readiness check of this replica: it serves as the
 // CredentialIssuer specifies, and has loaded the authenticators.
-func (a *agent) addControllers(
-	ctx context.Context,
-	manager ctrl.Manager,
-	proxy *proxyRunner,
-	warning func() *configv1alpha1.StrategyFinding,
-) (ready func() error, err error) {
-	core, err := corev1client.NewForConfig(a.rest)
-	if err != nil {
-		return nil, fmt.Errorf("creating a client: %w", err)
-	}
-	if err := a.addAPIService(ctx, manager, core); err != nil {
+func (a *agent) addControllers(ctx context.Context, manager ctrl.Manager) (ready func() error, err error) {
+	if err := a.addAPIService(ctx, manager); err != nil {
 		return nil, fmt.Errorf("setting up the APIService controller: %w", err)
 	}
 	webhooks := &webhookauthenticator.Evaluator{
@@ -69,13 +60,13 @@ func (a *agent) addControllers(
 	issuers := &jwtauthenticator.Evaluator{Proxy: http.ProxyFromEnvironment, Clock: clock.RealClock{}}
 	var loaders []*authenticators.Reconciler
 	for _, kind := range []authenticators.Kind{webhooks.Kind(), issuers.Kind()} {
-		reconciler, err := a.addAuthenticators(ctx, manager, core.RESTClient(), kind)
+		reconciler, err := a.addAuthenticators(ctx, manager, kind)
 		if err != nil {
 			return nil, err
 		}
 		loaders = append(loaders, reconciler)
 	}
-	issuer, err := a.addCredentialIssuer(ctx, manager, core, proxy, warning)
+	issuer, err := a.addCredentialIssuer(ctx, manager)
 	if err != nil {
 		return nil, fmt.Errorf("setting up the CredentialIssuer controller: %w", err)
 	}
@@ -100,24 +91,15 @@ func (a *agent) addControllers(
 }
 
 func (a *agent) addCredentialIssuer(
-	ctx context.Context,
-	manager ctrl.Manager,
-	core corev1client.CoreV1Interface,
-	proxy *proxyRunner,
-	warning func() *configv1alpha1.StrategyFinding,
+	ctx context.Context, manager ctrl.Manager,
 ) (*credentialissuer.Reconciler, error) {
 	config, err := a.groupClient(a.groups.Config, a.scheme)
 	if err != nil {
 		return nil, err
 	}
 	changed, woken := a.triggers.add()
-	if err := a.addReplicas(ctx, changed); err != nil {
-		return nil, err
-	}
-	permissions, err := a.newPermissions(ctx, changed)
-	if err != nil {
-		return nil, err
-	}
+	core := a.kube.CoreV1().RESTClient()
+	a.addReplicas(ctx, changed)
 	usage := &credentialissuer.Usage{
 		Clock:   clock.RealClock{},
 		Changed: func() { changed(types.NamespacedName{Name: a.config.Names.CredentialIssuer}) },
@@ -127,23 +109,23 @@ func (a *agent) addCredentialIssuer(
 	if err != nil {
 		return nil, err
 	}
-	names, own := a.config.Names, a.config.ownNames()
+	names := a.config.Names
 	reconciler := &credentialissuer.Reconciler{
 		Client:       manager.GetClient(),
 		Live:         manager.GetAPIReader(),
-		SecretWriter: core.Secrets(a.options.Namespace),
+		SecretWriter: a.kube.CoreV1().Secrets(a.options.Namespace),
 		Issuers:      informer.New(ctx, config, "credentialissuers", &configv1alpha1.CredentialIssuer{}, changed),
-		Secrets:      informer.New(ctx, core.RESTClient(), "secrets", &corev1.Secret{}, changed),
-		Services:     informer.New(ctx, core.RESTClient(), "services", &corev1.Service{}, changed),
-		ConfigMaps:   informer.New(ctx, core.RESTClient(), "configmaps", &corev1.ConfigMap{}, changed),
+		Secrets:      informer.New(ctx, core, "secrets", &corev1.Secret{}, changed),
+		Services:     informer.New(ctx, core, "services", &corev1.Service{}, changed),
+		ConfigMaps:   informer.New(ctx, core, "configmaps", &corev1.ConfigMap{}, changed),
 
 		ClusterTrustBundles: trustBundles,
 
-		Permissions: permissions,
+		Permissions: a.newPermissions(ctx, changed),
 		Replicas:    a.replicas,
 		Events:      a.events,
-		Holder:      a.holder, Signer: a.signer, Proxy: proxy,
-		IsLeader: a.leader.Leading, Wake: woken, Warning: warning,
+		Holder:      a.holder, Signer: a.signer, Proxy: a.proxy,
+		IsLeader: a.leader.Leading, Wake: woken, Warning: a.credential.warning,
 		Names: credentialissuer.Names{
 			CredentialIssuer:    names.CredentialIssuer,
 			LoadBalancerService: names.ImpersonationLoadBalancerService,
@@ -151,15 +133,16 @@ func (a *agent) addCredentialIssuer(
 			TLSSecret:           names.ImpersonationTLSCertificateSecret,
 			CASecret:            names.ImpersonationCACertificateSecret,
 			SignerSecret:        names.ImpersonationSignerSecret,
-			LastKnownGoodSecret: own.lastKnownGoodSecret,
-			RevisionsConfigMap:  own.revisionsConfigMap,
+			LastKnownGoodSecret: a.config.AppName + "-impersonation-proxy-last-known-good-certificate",
+			RevisionsConfigMap:  a.config.AppName + "-revisions",
 		},
 		BearerTokens:      a.bearer.Use,
+		UserTokens:        a.userTokens,
 		Published:         a.bundle.set,
 		Usage:             usage,
 		FirstSpec:         a.config.CredentialIssuerSpec,
 		Namespace:         a.options.Namespace,
-		RevisionRetention: a.config.revisionRetention(),
+		RevisionRetention: parsed(a.config.RevisionRetention),
 
 		ServiceAccount: a.serviceAccount(ctx),
 		OldCluster:     a.oldCluster(ctx),
@@ -170,50 +153,35 @@ func (a *agent) addCredentialIssuer(
 		Clock:     clock.RealClock{},
 	}
 	if a.clusterSigner != nil {
-		reconciler.OtherStrategies = append(
-			reconciler.OtherStrategies,
-			credentialissuer.ClusterSigning{State: a.clusterSigner.State},
-		)
+		reconciler.OtherStrategies = append(reconciler.OtherStrategies,
+			credentialissuer.ClusterSigning{State: a.clusterSigner.State})
 	}
-	reconciler.UserTokens = a.userTokens
-	reconciler.OtherStrategies = append(
-		reconciler.OtherStrategies,
-		credentialissuer.ServiceAccountTokens{Tokens: a.userTokens},
-	)
+	reconciler.OtherStrategies = append(reconciler.OtherStrategies,
+		credentialissuer.ServiceAccountTokens{Tokens: a.userTokens})
 	a.issuer.Store(reconciler)
 	return reconciler, reconciler.SetupWithManager(manager)
 }
 
 // newPermissions watches the permissions to use Secrets of other namespaces.
-func (a *agent) newPermissions(ctx context.Context, changed func(types.NamespacedName)) (*delegation.Poller, error) {
-	client, err := corev1client.NewForConfig(a.rest)
-	if err != nil {
-		return nil, fmt.Errorf("creating a client: %w", err)
-	}
+func (a *agent) newPermissions(ctx context.Context, changed func(types.NamespacedName)) *delegation.Poller {
 	return delegation.NewPoller(ctx, delegation.PollerOptions{
-		Client: client.RESTClient(), Namespace: a.options.Namespace, Changed: changed, Clock: clock.RealClock{},
+		Client: a.kube.CoreV1().RESTClient(), Namespace: a.options.Namespace, Changed: changed, Clock: clock.RealClock{},
 		Revoke: func(secret types.NamespacedName) {
 			if a.holder.Revoke(secret) {
-				logs.Warn(
-					ctx,
-					"Stopped serving a certificate after its permission was revoked; no other is available",
-					"secret",
-					secret,
-				)
+				logs.Warn(ctx, "Stopped serving a certificate after its permission was revoked; no other is available",
+					"secret", secret)
 				changed(secret)
 			}
 		},
-	}), nil
+	})
 }
 
 // addAuthenticators adds the controller of one kind of authenticator.
 func (a *agent) addAuthenticators(
-	ctx context.Context,
-	manager ctrl.Manager,
-	core rest.Interface,
-	kind authenticators.Kind,
+	ctx context.Context, manager ctrl.Manager, kind authenticators.Kind,
 ) (*authenticators.Reconciler, error) {
 	changed, woken := a.triggers.add()
+	core := a.kube.CoreV1().RESTClient()
 	reconciler := &authenticators.Reconciler{
 		Kind:   kind,
 		Client: manager.GetClient(),
@@ -232,7 +200,7 @@ func (a *agent) addAuthenticators(
 	return reconciler, nil
 }
 
-func (a *agent) addAPIService(ctx context.Context, manager ctrl.Manager, core corev1client.CoreV1Interface) error {
+func (a *agent) addAPIService(ctx context.Context, manager ctrl.Manager) error {
 	scheme := runtime.NewScheme()
 	if err := apiregistrationv1.AddToScheme(scheme); err != nil {
 		return err
@@ -245,8 +213,8 @@ func (a *agent) addAPIService(ctx context.Context, manager ctrl.Manager, core co
 	reconciler := &apiservice.Reconciler{
 		Client:       manager.GetClient(),
 		Live:         manager.GetAPIReader(),
-		SecretWriter: core.Secrets(a.options.Namespace),
-		Secrets:      informer.New(ctx, core.RESTClient(), "secrets", &corev1.Secret{}, changed),
+		SecretWriter: a.kube.CoreV1().Secrets(a.options.Namespace),
+		Secrets:      informer.New(ctx, a.kube.CoreV1().RESTClient(), "secrets", &corev1.Secret{}, changed),
 		APIServices:  informer.New(ctx, registration, "apiservices", &apiregistrationv1.APIService{}, changed),
 		IsLeader:     a.leader.Leading, Wake: woken,
 		Certificate: a.apiCertificate,
@@ -274,4 +242,30 @@ func (a *agent) groupClient(group schema.GroupVersion, scheme *runtime.Scheme) (
 		return nil, fmt.Errorf("creating a client of API group %q: %w", group.Group, err)
 	}
 	return client, nil
+}
+
+// triggers wake the controllers when an object that internal/informer watches, or the leadership, has changed. Add all
+// of them before the first one fires.
+type triggers struct{ list []chan event.GenericEvent }
+
+// add adds a trigger for one controller, which waits on woken. changed fires it and never blocks. The event does not
+// say which object has changed, and several changes may be one event.
+func (t *triggers) add() (changed func(types.NamespacedName), woken <-chan event.GenericEvent) {
+	channel := make(chan event.GenericEvent, 1)
+	t.list = append(t.list, channel)
+	return func(types.NamespacedName) { notify(channel) }, channel
+}
+
+// fireAll wakes every controller.
+func (t *triggers) fireAll() {
+	for _, channel := range t.list {
+		notify(channel)
+	}
+}
+
+func notify(channel chan event.GenericEvent) {
+	select {
+	case channel <- event.GenericEvent{Object: &configv1alpha1.CredentialIssuer{}}:
+	default:
+	}
 }

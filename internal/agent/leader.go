@@ -8,7 +8,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/klog/v2"
@@ -39,13 +38,10 @@ type leadership struct {
 // newLeadership returns a candidate for Lease namespace/name with this identity. changed is called when its leadership
 // begins or ends.
 func newLeadership(
-	config *rest.Config, namespace, name, identity string, labels map[string]string, changed func(),
+	client coordinationv1client.LeasesGetter, namespace, name, identity string, labels map[string]string, changed func(),
 ) (*leadership, error) {
-	client, err := coordinationv1client.NewForConfig(config)
-	if err != nil {
-		return nil, fmt.Errorf("creating a client for Leases: %w", err)
-	}
 	l := &leadership{}
+	var err error
 	l.elector, err = leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock: &resourcelock.LeaseLock{
 			LeaseMeta:  metav1.ObjectMeta{Namespace: namespace, Name: name},

@@ -14,6 +14,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // TestLeadershipMovesInTime computes the maximum delay of a candidate after the leader was killed; TestLeadershipMoves
@@ -30,15 +31,8 @@ func TestLeadershipMovesInTime(t *testing.T) {
 // has observed that, though the elector tries to renew until renewDeadline.
 func TestLeadingEndsWithTheLease(t *testing.T) {
 	t.Parallel()
-	config := testkit.Cluster(t, devcluster.Options{}).AdminConfig()
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := newLeadership(config, corev1.NamespaceDefault, "leader", "a", nil, func() {})
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := must.Get(kubernetes.NewForConfig(testkit.Cluster(t, devcluster.Options{}).AdminConfig()))(t)
+	l := must.Get(newLeadership(client.CoordinationV1(), corev1.NamespaceDefault, "leader", "a", nil, func() {}))(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() { defer close(ended); l.run(ctx) }()

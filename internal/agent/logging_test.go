@@ -4,9 +4,12 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"io"
 	"log"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -17,6 +20,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // TestNoLevelShowsBodies reads and writes a Secret at the highest log level.
@@ -33,10 +37,7 @@ func TestNoLevelShowsBodies(t *testing.T) { //nolint:paralleltest // it sets the
 	t.Cleanup(api.Close)
 	t.Cleanup(klog.CaptureState().Restore)
 	var logged bytes.Buffer
-	logger, err := setUpLogging(LogConfig{Level: "all"}, &logged)
-	if err != nil {
-		t.Fatal(err)
-	}
+	logger := must.Get(setUpLogging(LogConfig{Level: "all"}, &logged))(t)
 	client := corev1client.NewForConfigOrDie(&rest.Config{Host: api.URL, BearerToken: "the-token"}).Secrets("ns")
 	for name, ctx := range map[string]context.Context{
 		"the agent's logger": klog.NewContext(t.Context(), logger), "the global logger": t.Context(),
@@ -64,10 +65,7 @@ func TestEveryLineIsStructured(t *testing.T) { // not parallel: the loggers of l
 	t.Cleanup(klog.CaptureState().Restore)
 	for level, want := range map[string]int{"info": 1, "debug": 4} {
 		out := &testkit.Buffer{}
-		logger, err := setUpLogging(LogConfig{Level: level}, out)
-		if err != nil {
-			t.Fatal(err)
-		}
+		logger := must.Get(setUpLogging(LogConfig{Level: level}, out))(t)
 		logger.Info("Did something")
 		logger.V(2).Info("Decided something")
 		klog.Info("a library")
@@ -84,5 +82,52 @@ func TestEveryLineIsStructured(t *testing.T) { // not parallel: the loggers of l
 		if lines != want {
 			t.Errorf("%s: got %d lines, want %d:\n%s", level, lines, want, out)
 		}
+	}
+}
+
+func TestOpeningTheAuditLog(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	policy := filepath.Join(dir, "policy.yaml")
+	must.Do(t, os.WriteFile(
+		policy,
+		[]byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]\n"),
+		0o600,
+	))
+	for _, test := range []struct {
+		name   string
+		config AuditConfig
+		opened bool
+		err    string
+	}{
+		{"is off by default", AuditConfig{}, false, ""},
+		{"writes to the standard output", AuditConfig{PolicyFile: policy, LogPath: "-"}, true, ""},
+		{
+			"writes to a file",
+			AuditConfig{PolicyFile: policy, LogPath: filepath.Join(dir, "audit.log")},
+			true,
+			"",
+		},
+		{
+			"says that the policy is missing",
+			AuditConfig{PolicyFile: filepath.Join(dir, "none"), LogPath: "-"},
+			false,
+			"reading the audit policy",
+		},
+		{
+			"says that the file cannot be written",
+			AuditConfig{PolicyFile: policy, LogPath: filepath.Join(dir, "none", "audit.log")},
+			false, "opening the audit log",
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			log, closeFile, err := test.config.open(io.Discard)
+			defer closeFile()
+			if (log != nil) != test.opened || (err == nil) != (test.err == "") ||
+				err != nil && !strings.Contains(err.Error(), test.err) {
+				t.Errorf("got %v, %v", log, err)
+			}
+		})
 	}
 }

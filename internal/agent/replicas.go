@@ -2,12 +2,10 @@ package agent
 
 import (
 	"context"
-	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
@@ -18,18 +16,10 @@ import (
 // addReplicas sets up the registry of replicas, and the recorder of events, which ends with ctx. Events about the
 // CredentialIssuer, which has no namespace, go to the namespace default. changed is called when a replica publishes a
 // change.
-func (a *agent) addReplicas(ctx context.Context, changed func(types.NamespacedName)) error {
-	leases, err := coordinationv1client.NewForConfig(a.rest)
-	if err != nil {
-		return fmt.Errorf("creating a client for Leases: %w", err)
-	}
-	events, err := corev1client.NewForConfig(a.rest)
-	if err != nil {
-		return fmt.Errorf("creating a client for events: %w", err)
-	}
+func (a *agent) addReplicas(ctx context.Context, changed func(types.NamespacedName)) {
 	a.replicas = replicas.New(replicas.Options{
-		Leases:   leases.Leases(a.options.Namespace),
-		Group:    a.config.ownNames().lease,
+		Leases:   a.kube.CoordinationV1().Leases(a.options.Namespace),
+		Group:    a.config.AppName,
 		Name:     a.options.PodName,
 		Labels:   a.config.Labels,
 		IsLeader: a.leader.Leading,
@@ -39,8 +29,8 @@ func (a *agent) addReplicas(ctx context.Context, changed func(types.NamespacedNa
 		},
 		Clock: clock.RealClock{},
 	})
-	a.events = newRecorder(ctx, a.scheme, &corev1client.EventSinkImpl{Interface: events.Events("")}, a.options.PodName)
-	return nil
+	sink := &corev1client.EventSinkImpl{Interface: a.kube.CoreV1().Events("")}
+	a.events = newRecorder(ctx, a.scheme, sink, a.options.PodName)
 }
 
 // signerChanged publishes the state of the cluster's own signer to the other replicas and to the controllers.

@@ -2,13 +2,11 @@ package agent
 
 import (
 	"context"
-	"fmt"
 	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
-	authorizationv1client "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/pinniped-toolkit/pinniped/internal/logs"
@@ -34,21 +32,17 @@ type selfCheck struct {
 	last atomic.Pointer[privilege.Report] // nil before the first check
 }
 
-func (a *agent) newSelfCheck(token relay.TokenSource) (*selfCheck, error) {
-	reviews, err := authorizationv1client.NewForConfig(a.rest)
-	if err != nil {
-		return nil, fmt.Errorf("creating a client for access reviews: %w", err)
-	}
+func (a *agent) newSelfCheck(token relay.TokenSource) *selfCheck {
 	return &selfCheck{
 		config: rest.AnonymousClientConfig(a.rest),
 		token:  token,
 		checker: privilege.Checker{
 			Namespaces: []string{a.options.Namespace, "kube-system"},
 			OpenGroups: []string{a.groups.Login.Group, a.groups.Identity.Group},
-			Reviews:    reviews.SubjectAccessReviews(),
+			Reviews:    a.kube.AuthorizationV1().SubjectAccessReviews(),
 		},
 		changed: a.triggers.fireAll,
-	}, nil
+	}
 }
 
 // run checks until ctx ends.
@@ -57,9 +51,8 @@ func (s *selfCheck) run(ctx context.Context) {
 		next := selfCheckInterval
 		if err := s.check(ctx); err != nil {
 			next = selfCheckRetry
-			logr.FromContextOrDiscard(ctx).
-				V(2).
-				Info("Failed to check the permissions of the upstream credential", "problem", err.Error())
+			logr.FromContextOrDiscard(ctx).V(2).Info(
+				"Failed to check the permissions of the upstream credential", "problem", err.Error())
 		}
 		select {
 		case <-ctx.Done():

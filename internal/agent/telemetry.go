@@ -2,11 +2,7 @@ package agent
 
 import (
 	"context"
-	"fmt"
-	"net"
 	"runtime"
-	"slices"
-	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
@@ -17,26 +13,16 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-func (c MetricsConfig) validate() []error {
-	var problems []error
-	if c.Address != metrics.AddressOff {
-		_, port, err := net.SplitHostPort(c.Address)
-		if number, convErr := strconv.Atoi(port); err != nil || convErr != nil || number < 0 || number > 65535 {
-			problems = append(problems, fmt.Errorf("metrics.address is %q: write host:port, :port or off", c.Address))
-		}
-	}
-	known := []metrics.Profiling{metrics.ProfilingDisabled, metrics.ProfilingLocal, metrics.ProfilingAnyone}
-	if !slices.Contains(known, metrics.Profiling(c.Pprof)) {
-		problems = append(problems, fmt.Errorf("metrics.pprof is %q: use disabled, local or anyone", c.Pprof))
-	}
-	return problems
-}
-
 // serveMetrics serves metrics until stop is called, after the last requests have finished, which is later than the end
 // of ctx.
 func (a *agent) serveMetrics(ctx context.Context, others ...prometheus.Collector) (stop func()) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	server := a.metricsServer(others)
+	// controller-runtime's registry includes the metrics of the process, the Go runtime and the reconcilers.
+	server := &metrics.Server{
+		Address:   a.config.Metrics.Address,
+		Profiling: metrics.Profiling(a.config.Metrics.Pprof),
+		Gatherer:  prometheus.Gatherers{a.newRegistry(others), ctrlmetrics.Registry},
+	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -45,16 +31,6 @@ func (a *agent) serveMetrics(ctx context.Context, others ...prometheus.Collector
 	return func() {
 		cancel()
 		<-done
-	}
-}
-
-// metricsServer serves the agent's metrics together with those of controller-runtime, which include those of the
-// process, the Go runtime and the reconcilers.
-func (a *agent) metricsServer(others []prometheus.Collector) *metrics.Server {
-	return &metrics.Server{
-		Address:   a.config.Metrics.Address,
-		Profiling: metrics.Profiling(a.config.Metrics.Pprof),
-		Gatherer:  prometheus.Gatherers{a.newRegistry(others), ctrlmetrics.Registry},
 	}
 }
 

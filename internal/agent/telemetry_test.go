@@ -22,6 +22,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/listener"
 	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // described parses the text of a prometheus.Desc, which has no accessors.
@@ -73,10 +74,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 	table := "| metric | kind | labels | meaning |\n|---|---|---|---|\n" + strings.Join(rows, "\n") + "\n"
 
 	path := filepath.Join("..", "..", "docs", "reference", "metrics.md")
-	content, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	content := must.Get(os.ReadFile(path))(t)
 	const begin, end = "<!-- the table is made by go test ./internal/agent -->\n", "<!-- end of the table -->"
 	before, rest, ok := strings.Cut(string(content), begin)
 	written, after, found := strings.Cut(rest, end)
@@ -84,9 +82,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 		t.Fatalf("%s has no place for the table", path)
 	}
 	if os.Getenv("UPDATE_GOLDEN") != "" {
-		if err := os.WriteFile(path, []byte(before+begin+table+end+after), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(path, []byte(before+begin+table+end+after), 0o644))
 		return
 	}
 	if diff := cmp.Diff(written, table); diff != "" {
@@ -110,10 +106,7 @@ func TestMetricsAreWellNamed(t *testing.T) {
 	a := &agent{options: Options{Version: "v1"}, holder: &serving.Holder{}, leader: &leadership{}}
 	metrics := proxy.NewMetrics()
 	registry := a.newRegistry(append(apiMetrics(), metrics, &selfCheck{}))
-	problems, err := testutil.GatherAndLint(registry)
-	if err != nil {
-		t.Fatal(err)
-	}
+	problems := must.Get(testutil.GatherAndLint(registry))(t)
 	for _, problem := range problems {
 		t.Errorf("%s: %s", problem.Metric, problem.Text)
 	}
@@ -127,10 +120,7 @@ func TestMetricsOfTheAgent(t *testing.T) {
 	registry := a.newRegistry([]prometheus.Collector{check})
 	expect := func(want map[string]float64) {
 		t.Helper()
-		families, err := registry.Gather()
-		if err != nil {
-			t.Fatal(err)
-		}
+		families := must.Get(registry.Gather())(t)
 		got := map[string]float64{}
 		for _, family := range families {
 			for _, metric := range family.GetMetric() {
@@ -149,14 +139,9 @@ func TestMetricsOfTheAgent(t *testing.T) {
 	}
 	expect(map[string]float64{"build_info v1.2.3": 1, "leader": 0, "proxy_wanted": 0})
 
-	ca, err := certs.NewCA("ca", time.Unix(1_800_000_000, 0), 10*time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pair, err := ca.IssueServing(certs.SANs{DNSNames: []string{"localhost"}}, time.Unix(1_800_000_000, 0), time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ca := must.Get(certs.NewCA("ca", time.Unix(1_800_000_000, 0), 10*time.Hour))(t)
+	pair := must.Get(
+		ca.IssueServing(certs.SANs{DNSNames: []string{"localhost"}}, time.Unix(1_800_000_000, 0), time.Hour))(t)
 	certificate := tlsCertificate(t, pair)
 	a.holder.Serve(&serving.Certificate{Certificate: certificate, Source: serving.SourceExternal})
 	a.holder.Note(serving.Evaluation{Refusal: &serving.Refusal{Finding: certs.Finding{Code: certs.KeyMismatch}}})
@@ -185,9 +170,5 @@ func TestMetricsOfTheAgent(t *testing.T) {
 
 func tlsCertificate(t *testing.T, pair *certs.KeyPair) tls.Certificate {
 	t.Helper()
-	certificate, err := tls.X509KeyPair(pair.CertPEM, pair.KeyPEM)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return certificate
+	return must.Get(tls.X509KeyPair(pair.CertPEM, pair.KeyPEM))(t)
 }

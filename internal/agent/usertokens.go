@@ -1,11 +1,10 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
-	"k8s.io/client-go/kubernetes"
-	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/pinniped-toolkit/pinniped/internal/satoken"
@@ -15,14 +14,10 @@ import (
 
 // newUserTokens sets up the strategy ServiceAccountToken. It sends no requests until the CredentialIssuer enables it.
 func (a *agent) newUserTokens() (*satoken.Backend, error) {
-	own := a.config.ownNames()
-	manager, err := satoken.ManagerClient(a.rest, a.options.Namespace, own.userAccountsServiceAccount)
+	manager, err := satoken.ManagerClient(
+		a.rest, a.kube.CoreV1().ServiceAccounts(a.options.Namespace), a.config.AppName+"-user-accounts")
 	if err != nil {
 		return nil, err
-	}
-	reviewer, err := kubernetes.NewForConfig(a.rest)
-	if err != nil {
-		return nil, fmt.Errorf("creating a client for access reviews: %w", err)
 	}
 	issuers, err := a.groupClient(a.groups.Config, a.scheme)
 	if err != nil {
@@ -30,11 +25,11 @@ func (a *agent) newUserTokens() (*satoken.Backend, error) {
 	}
 	return satoken.NewBackend(satoken.BackendOptions{
 		Manager:   manager,
-		Reviewer:  reviewer,
-		Namespace: own.userAccountsNamespace,
+		Reviewer:  a.kube,
+		Namespace: a.config.AppName + "-users",
 		Server:    a.rest,
-		Info:      a.apiServerInfo(reviewer.CoreV1()),
-		IsLeader:  func() bool { return a.leader.Leading() },
+		Info:      a.apiServerInfo,
+		IsLeader:  a.leader.Leading,
 		StillOff: func(ctx context.Context) (bool, error) {
 			issuer := &configv1alpha1.CredentialIssuer{}
 			name := a.config.Names.CredentialIssuer
@@ -51,11 +46,7 @@ func (a *agent) newUserTokens() (*satoken.Backend, error) {
 // followClusterInfo watches the cluster-info ConfigMap, from the first call on. A change makes its users read it again.
 func (a *agent) followClusterInfo(ctx context.Context) {
 	a.following.Do(func() {
-		core, err := corev1client.NewForConfig(a.rest)
-		if err != nil {
-			return // it is also read regularly
-		}
-		go signer.FollowClusterInfo(ctx, core, func() {
+		go signer.FollowClusterInfo(ctx, a.kube.CoreV1(), func() {
 			if a.clusterSigner != nil {
 				a.clusterSigner.Retest()
 			}
@@ -66,23 +57,15 @@ func (a *agent) followClusterInfo(ctx context.Context) {
 
 // apiServerInfo returns how clients reach the API server: from the configuration, else from cluster-info, else, on
 // clusters without it, as the agent reaches it. The CLI uses the address in the administrator's kubeconfig.
-func (a *agent) apiServerInfo(
-	core corev1client.ConfigMapsGetter,
-) func(context.Context) (server string, caBundle []byte, err error) {
-	return func(ctx context.Context) (string, []byte, error) {
-		a.followClusterInfo(ctx)
-		server, caBundle, err := signer.ClusterInfo(ctx, core, a.config.Discovery.URL)
-		if err == nil {
-			return server, caBundle, nil
-		}
-		own := rest.CopyConfig(a.rest)
-		if loadErr := rest.LoadTLSFiles(own); loadErr != nil {
-			return "", nil, fmt.Errorf("%w; reading the agent's own CA bundle: %w", err, loadErr)
-		}
-		server = own.Host
-		if a.config.Discovery.URL != "" {
-			server = a.config.Discovery.URL
-		}
-		return server, own.CAData, nil
+func (a *agent) apiServerInfo(ctx context.Context) (server string, caBundle []byte, err error) {
+	a.followClusterInfo(ctx)
+	server, caBundle, err = signer.ClusterInfo(ctx, a.kube.CoreV1(), a.config.Discovery.URL)
+	if err == nil {
+		return server, caBundle, nil
 	}
+	own := rest.CopyConfig(a.rest)
+	if loadErr := rest.LoadTLSFiles(own); loadErr != nil {
+		return "", nil, fmt.Errorf("%w; reading the agent's own CA bundle: %w", err, loadErr)
+	}
+	return cmp.Or(a.config.Discovery.URL, own.Host), own.CAData, nil
 }

@@ -28,7 +28,7 @@ func caches(t *testing.T) map[string]func(path string, clock func() time.Time) e
 			expires := metav1.NewTime(time.Now().Add(time.Hour))
 			return cache.Put(t.Context(), "key", &clientauthenticationv1beta1.ExecCredentialStatus{
 				Token: "secret", ExpirationTimestamp: &expires,
-			})
+			}, nil)
 		},
 	}
 }

@@ -30,9 +30,7 @@ const (
 // The notes are in a separate file, because Pinniped's CLI would drop them from the cache. They hold no secret and need
 // no lock: without a note, the process gets the cached credential again.
 func (c *Cache) Asked(
-	key string,
-	process int,
-	credential *clientauthenticationv1beta1.ExecCredentialStatus,
+	key string, process int, credential *clientauthenticationv1beta1.ExecCredentialStatus,
 ) (before bool) {
 	if credential == nil {
 		return false
@@ -82,10 +80,7 @@ func (c *Cache) notes(kind string) string {
 	if c.Path == "" {
 		return ""
 	}
-	notes, err := atomicfile.ReadFile(c.Path+kind, maxNotes)
-	if err != nil {
-		return ""
-	}
+	notes, _ := atomicfile.ReadFile(c.Path+kind, maxNotes) // nil if it cannot be read
 	return string(notes)
 }
 

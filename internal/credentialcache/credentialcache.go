@@ -87,21 +87,10 @@ func (c *Cache) GetWithHeaders(
 	return nil, nil
 }
 
-// Put stores credential under key and drops expired entries. A credential without expiry is not stored. Callers should
-// only log the error: the login has succeeded anyway.
+// Put stores credential and its request headers under key, and drops expired entries. A credential without expiry is not
+// stored. Callers should only log the error: the login has succeeded anyway.
 func (c *Cache) Put(
-	ctx context.Context,
-	key string,
-	credential *clientauthenticationv1beta1.ExecCredentialStatus,
-) error {
-	return c.PutWithHeaders(ctx, key, credential, nil)
-}
-
-// PutWithHeaders is like Put, for a credential with request headers.
-func (c *Cache) PutWithHeaders(
-	ctx context.Context,
-	key string,
-	credential *clientauthenticationv1beta1.ExecCredentialStatus,
+	ctx context.Context, key string, credential *clientauthenticationv1beta1.ExecCredentialStatus,
 	headers map[string][]string,
 ) error {
 	if c.Path == "" || credential == nil || credential.ExpirationTimestamp == nil {

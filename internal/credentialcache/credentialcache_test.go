@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/pinniped-toolkit/pinniped/internal/credentialcache"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // writerVariable makes this test binary a process that fills a cache. Its value has the path, the number of the process
@@ -45,7 +46,7 @@ func fill(ctx context.Context, path, writer string, count int) error {
 	cache := &credentialcache.Cache{Path: path, Now: time.Now}
 	for i := range count {
 		key := writer + "-" + strconv.Itoa(i)
-		if err := cache.Put(ctx, key, credential(time.Now().Add(5*time.Minute), key)); err != nil {
+		if err := cache.Put(ctx, key, credential(time.Now().Add(5*time.Minute), key), nil); err != nil {
 			return err
 		}
 		if got := cache.Get(key); got == nil || got.Token != key {
@@ -149,9 +150,7 @@ func TestExpiry(t *testing.T) {
 			t.Parallel()
 			now := start
 			cache := &credentialcache.Cache{Path: filepath.Join(t.TempDir(), "c.yaml"), Now: func() time.Time { return now }}
-			if err := cache.Put(t.Context(), "key", credential(start.Add(test.lifetime), "token")); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, cache.Put(t.Context(), "key", credential(start.Add(test.lifetime), "token"), nil))
 			now = now.Add(test.after)
 			if got := cache.Get("key") != nil; got != test.want {
 				t.Errorf("want %v, got %v", test.want, got)
@@ -192,9 +191,7 @@ kind: CredentialCache
 	if got := cache.Get("half"); got != nil {
 		t.Fatalf("want nothing from an entry without credential, got %+v", got)
 	}
-	if err := cache.Put(t.Context(), "ours", credential(now.Add(5*time.Minute), "token")); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cache.Put(t.Context(), "ours", credential(now.Add(5*time.Minute), "token"), nil))
 	want := `apiVersion: config.supervisor.pinniped.dev/v1alpha1
 credentials:
 - creationTimestamp: "2026-11-21T11:59:00Z"
@@ -212,10 +209,7 @@ credentials:
   lastUsedTimestamp: "2026-11-21T12:00:00Z"
 kind: CredentialCache
 `
-	got, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := must.Get(os.ReadFile(path))(t)
 	if diff := cmp.Diff(want, string(got)); diff != "" {
 		t.Errorf("file (-want +got):\n%s", diff)
 	}
@@ -263,17 +257,12 @@ func TestNeverInTheWay(t *testing.T) {
 	good := credential(now.Add(time.Minute), "token")
 
 	off := &credentialcache.Cache{Now: clock}
-	if err := off.Put(t.Context(), "key", good); err != nil || off.Get("key") != nil {
+	if err := off.Put(t.Context(), "key", good, nil); err != nil || off.Get("key") != nil {
 		t.Errorf("want a cache without path to keep nothing, got %v", err)
 	}
 	noExpiry := &credentialcache.Cache{Path: filepath.Join(t.TempDir(), "c.yaml"), Now: clock}
-	if err := noExpiry.Put(
-		t.Context(),
-		"key",
-		&clientauthenticationv1beta1.ExecCredentialStatus{Token: "for ever"},
-	); err != nil {
-		t.Error(err)
-	}
+	forEver := &clientauthenticationv1beta1.ExecCredentialStatus{Token: "for ever"}
+	must.Do(t, noExpiry.Put(t.Context(), "key", forEver, nil))
 	if _, err := os.Stat(noExpiry.Path); !os.IsNotExist(err) {
 		t.Errorf("want no file for a credential without expiry, got %v", err)
 	}
@@ -285,19 +274,17 @@ func TestNeverInTheWay(t *testing.T) {
 		t.Run("starts again after "+name, func(t *testing.T) {
 			t.Parallel()
 			cache := &credentialcache.Cache{Path: filepath.Join(t.TempDir(), "c.yaml"), Now: clock}
-			if err := os.WriteFile(cache.Path, []byte(content), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.WriteFile(cache.Path, []byte(content), 0o600))
 			if cache.Get("key") != nil {
 				t.Error("want nothing from a file that is not a cache")
 			}
-			if err := cache.Put(t.Context(), "key", good); err != nil || cache.Get("key") == nil {
+			if err := cache.Put(t.Context(), "key", good, nil); err != nil || cache.Get("key") == nil {
 				t.Errorf("want the credential kept, got %v", err)
 			}
 		})
 	}
 	nowhere := &credentialcache.Cache{Path: filepath.Join(plainFile(t), "c.yaml"), Now: clock}
-	if err := nowhere.Put(t.Context(), "key", good); err == nil || nowhere.Get("key") != nil {
+	if err := nowhere.Put(t.Context(), "key", good, nil); err == nil || nowhere.Get("key") != nil {
 		t.Error("want an error when the directory cannot be made, and a miss")
 	}
 }
@@ -306,8 +293,145 @@ func TestNeverInTheWay(t *testing.T) {
 func plainFile(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(path, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(path, nil, 0o600))
 	return path
+}
+
+func TestAsked(t *testing.T) {
+	t.Parallel()
+	expiry := time.Now().Add(time.Minute)
+	first, second := credential(expiry, "first"), credential(expiry, "second")
+	key := strings.Repeat("ab", 32)
+	cache := &credentialcache.Cache{Path: filepath.Join(t.TempDir(), "c.yaml"), Now: time.Now}
+	for i, step := range []struct {
+		key     string
+		process int
+		other   bool
+		want    bool
+	}{
+		{key: key, process: 1},
+		{key: key, process: 1, want: true},
+		{key: key, process: 11},
+		{key: key, process: 1, other: true},
+		{key: "cd" + key, process: 1},
+		{key: key, process: 1, want: true},
+		{key: key, process: 1, other: true, want: true},
+	} {
+		asked := first
+		if step.other {
+			asked = second
+		}
+		if got := cache.Asked(step.key, step.process, asked); got != step.want {
+			t.Errorf("step %d: want %v, got %v", i, step.want, got)
+		}
+	}
+	path := cache.Path + ".asked"
+	if text, err := os.ReadFile(path); err != nil || strings.Contains(string(text), "first") {
+		t.Errorf("want notes without secrets, got %s, %v", text, err)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode() != 0o600 {
+		t.Errorf("want mode 0600, got %v, %v", info.Mode(), err)
+	}
+	for process := range 2000 {
+		cache.Asked(key, process, first)
+	}
+	if info, err := os.Stat(path); err != nil || info.Size() > 20<<10 {
+		t.Errorf("want a small file, got %d bytes, %v", info.Size(), err)
+	}
+	nowhere := &credentialcache.Cache{Path: filepath.Join(plainFile(t), "c.yaml"), Now: time.Now}
+	if (&credentialcache.Cache{}).Asked(key, 1, first) || nowhere.Asked(key, 1, first) || nowhere.Asked(key, 1, first) {
+		t.Error("want nothing noted where there is no place for it")
+	}
+}
+
+func TestRefused(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	cache := &credentialcache.Cache{
+		Path: filepath.Join(t.TempDir(), "new", "c.yaml"), Now: func() time.Time { return now },
+	}
+	key := strings.Repeat("ab", 32)
+	why := credentialcache.Refusal{Message: "access_denied:\ncancelled", Hint: "try again"}
+	if got := cache.Refused(key, 7); got != nil {
+		t.Errorf("got %v", got)
+	}
+	cache.Refuse(key, 7, why)
+	if got := cache.Refused(key, 7); got == nil || *got != why {
+		t.Errorf("got %v", got)
+	}
+	for name, got := range map[string]*credentialcache.Refusal{
+		"another process": cache.Refused(key, 77), "another login": cache.Refused("cd"+key, 7),
+	} {
+		if got != nil {
+			t.Errorf("%s: got %v", name, got)
+		}
+	}
+	now = now.Add(20 * time.Second)
+	if got := cache.Refused(key, 7); got != nil {
+		t.Errorf("later: got %v", got)
+	}
+}
+
+// FuzzCache reads and changes cache files with arbitrary content. Get never returns an expired credential, and returns
+// what Put has stored.
+func FuzzCache(f *testing.F) {
+	const head = "apiVersion: config.supervisor.pinniped.dev/v1alpha1\nkind: CredentialCache\ncredentials:\n"
+	f.Add(
+		[]byte(
+			head+"- key: ab\n  creationTimestamp: \"2026-01-01T00:00:00Z\"\n  lastUsedTimestamp: \"2026-01-01T00:00:00Z\"\n"+
+				"  credential: {expirationTimestamp: \"2026-01-01T00:05:00Z\", token: t}\n",
+		),
+		"ab",
+	)
+	f.Add(
+		[]byte(
+			head+"- {key: ab, credential: null}\n- {key: ab, creationTimestamp: \"9999-01-01T00:00:00Z\", credential: {expirationTimestamp: \"9999-12-31T00:00:00Z\"}}\n",
+		),
+		"ab",
+	)
+	f.Add([]byte(head+"- &a [*a]\n"), "")
+	f.Add([]byte("\x00"), "ab")
+	now := time.Date(2026, 1, 1, 0, 1, 0, 0, time.UTC)
+	f.Fuzz(func(t *testing.T, content []byte, key string) {
+		if strings.Trim(key, "0123456789abcdef") != "" {
+			return // Key returns only hexadecimal
+		}
+		path := filepath.Join(t.TempDir(), "credentials.yaml")
+		must.Do(t, os.WriteFile(path, content, 0o600))
+		cache := &credentialcache.Cache{Path: path, Now: func() time.Time { return now }}
+		before := cache.Get(key)
+		if before != nil && !before.ExpirationTimestamp.After(now) {
+			t.Errorf("want nothing that has expired, got a credential until %s", before.ExpirationTimestamp)
+		}
+		other := key + "-other"
+		want := credential(now.Add(5*time.Minute), "token")
+		must.Do(t, cache.Put(t.Context(), other, want, nil))
+		if got := cache.Get(other); got == nil || got.Token != want.Token ||
+			!got.ExpirationTimestamp.Equal(want.ExpirationTimestamp) {
+			t.Errorf("want the credential just put, got %v", got)
+		}
+		if diff := cmp.Diff(before, cache.Get(key)); diff != "" {
+			t.Errorf("another credential changed (-before +after):\n%s", diff)
+		}
+	})
+}
+
+func TestDelete(t *testing.T) {
+	t.Parallel()
+	cache := &credentialcache.Cache{Path: filepath.Join(t.TempDir(), "c.yaml"), Now: time.Now}
+	headers := map[string][]string{"Impersonate-User": {"ann"}}
+	for _, key := range []string{"a", "b", "c"} {
+		must.Do(t, cache.Put(t.Context(), key, credential(time.Now().Add(5*time.Minute), key), headers))
+	}
+	if _, got := cache.GetWithHeaders("a"); !cmp.Equal(got, headers) {
+		t.Errorf("want the headers of the credential, got %v", got)
+	}
+	for i, step := range []struct {
+		all  bool
+		want int
+	}{{want: 1}, {want: 0}, {all: true, want: 2}} {
+		if got, err := cache.Delete(t.Context(), step.all, "a"); err != nil || got != step.want {
+			t.Errorf("step %d: want %d entries deleted, got %d, %v", i, step.want, got, err)
+		}
+	}
 }

@@ -18,6 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
 // The resource type TLSCertificateDelegation.
@@ -34,14 +36,6 @@ func Resource() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: Group, Version: Version, Resource: Plural}
 }
 
-// Path returns the API path of the delegations in a namespace, or in all namespaces if it is empty.
-func Path(namespace string) string {
-	if namespace == "" {
-		return "/apis/" + Group + "/" + Version + "/" + Plural
-	}
-	return "/apis/" + Group + "/" + Version + "/namespaces/" + namespace + "/" + Plural
-}
-
 // SecretName parses NAME or NAMESPACE/NAME of a Secret. own is the namespace of a NAME alone. Only NAMESPACE/NAME is
 // validated.
 func SecretName(text, own string) (types.NamespacedName, error) {
@@ -50,18 +44,12 @@ func SecretName(text, own string) (types.NamespacedName, error) {
 		return types.NamespacedName{Namespace: own, Name: text}, nil
 	}
 	if problems := validation.IsDNS1123Label(namespace); len(problems) > 0 {
-		return types.NamespacedName{}, fmt.Errorf(
-			"%.100q is not NAMESPACE/NAME: %.100q cannot be a namespace",
-			text,
-			namespace,
-		)
+		return types.NamespacedName{}, fmt.Errorf("%.100q is not NAMESPACE/NAME: %.100q cannot be a namespace",
+			text, namespace)
 	}
 	if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 {
-		return types.NamespacedName{}, fmt.Errorf(
-			"%.100q is not NAMESPACE/NAME: %.100q cannot be the name of a Secret",
-			text,
-			name,
-		)
+		return types.NamespacedName{}, fmt.Errorf("%.100q is not NAMESPACE/NAME: %.100q cannot be the name of a Secret",
+			text, name)
 	}
 	return types.NamespacedName{Namespace: namespace, Name: name}, nil
 }
@@ -189,4 +177,51 @@ func (e Entry) reaches(target string) bool {
 		return false
 	}
 	return slices.Contains(e.Targets, target) || len(e.Targets) == 1 && e.Targets[0] == everyone
+}
+
+// Outcome says whether a Secret of another namespace may be used, and if not, why not.
+type Outcome string
+
+// The values of Outcome.
+const (
+	// Permitted means that a delegation permits it and RBAC lets the agent read the Secret.
+	Permitted Outcome = "Permitted"
+	// NotDelegated means that no delegation permits the use of the Secret.
+	NotDelegated Outcome = "NotDelegated"
+	// NoDelegations means that the cluster does not serve TLSCertificateDelegations.
+	NoDelegations Outcome = "NoDelegations"
+	// NotVisible means that the agent lacks permission to list delegations or to create access reviews.
+	NotVisible Outcome = "NotVisible"
+	// NotReadable means that a delegation permits it, but RBAC does not let the agent read the Secret.
+	NotReadable Outcome = "NotReadable"
+)
+
+// Refusal returns the finding for a Secret that may not be used from the agent's namespace, target. It does not reveal
+// whether the Secret exists. The outcome must not be Permitted.
+func Refusal(outcome Outcome, secret types.NamespacedName, target string) certs.Finding {
+	why, hint := "", fmt.Sprintf(
+		`have the owner of namespace %q apply what "pinniped explain %s" prints, or run "pinniped ip-tls delegate %s --to %s"`,
+		secret.Namespace,
+		secret,
+		secret,
+		target,
+	)
+	switch outcome {
+	case NotDelegated:
+		why = fmt.Sprintf("no %s in namespace %q delegates it to namespace %q", Kind, secret.Namespace, target)
+	case NoDelegations:
+		why = fmt.Sprintf("the cluster has no %ss (%s/%s) that could permit it", Kind, Group, Version)
+	case NotVisible:
+		why = "the agent cannot check (forbidden) whether its owner permits it"
+		hint = fmt.Sprintf(
+			"apply the agent's manifests (deploy/concierge) again: its ClusterRole must permit get, list and watch of %s.%s, "+
+				"and create of selfsubjectaccessreviews.authorization.k8s.io", Plural, Group)
+	case NotReadable:
+		why = "a " + Kind + " permits it, but RBAC does not let the agent's service account get, list and watch that Secret"
+	case Permitted:
+	}
+	finding := certs.NewFinding(certs.SecretNotPermitted,
+		fmt.Sprintf("Secret %q cannot be used from namespace %q: %s", secret, target, why))
+	finding.Hint = hint
+	return finding
 }

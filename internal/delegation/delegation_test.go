@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 var wildcard = types.NamespacedName{Namespace: "shared", Name: "wildcard"}
@@ -22,24 +23,23 @@ func parse(t *testing.T, objects ...string) []Delegation {
 	items := []any{}
 	for _, text := range objects {
 		var object map[string]any
-		if err := yaml.Unmarshal([]byte(text), &object); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, yaml.Unmarshal([]byte(text), &object))
 		items = append(items, object)
 	}
-	list, err := json.Marshal(map[string]any{"items": items})
-	if err != nil {
-		t.Fatal(err)
-	}
-	all, err := ParseList(list)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return all
+	list := must.Get(json.Marshal(map[string]any{"items": items}))(t)
+	return must.Get(ParseList(list))(t)
 }
 
 func in(namespace, spec string) string {
 	return "metadata: {name: d, namespace: " + namespace + "}\nspec: " + spec + "\n"
+}
+
+// shared is a delegation with these entries in the Secret's namespace.
+func shared(entries string) []string { return []string{in("shared", `{delegations: [`+entries+`]}`)} }
+
+// to is a delegation of the Secret to these namespaces.
+func to(namespaces string) []string {
+	return shared(`{secretName: wildcard, targetNamespaces: ` + namespaces + `}`)
 }
 
 func TestDecide(t *testing.T) {
@@ -52,152 +52,88 @@ func TestDecide(t *testing.T) {
 		text    string // of the near miss
 	}{
 		{name: "permits nothing without delegations"},
+		{name: "permits the one namespace", objects: to(`[pinniped-concierge]`), want: true},
+		{name: "permits one namespace of several", objects: to(`[a, pinniped-concierge, b]`), want: true},
+		{name: "permits all namespaces", objects: to(`["*"]`), want: true},
 		{
-			name:    "permits the one namespace",
-			objects: []string{in("shared", `{delegations: [{secretName: wildcard, targetNamespaces: [pinniped-concierge]}]}`)},
-			want:    true,
-		},
-		{
-			name: "permits one namespace of several",
-			objects: []string{
-				in("shared", `{delegations: [{secretName: wildcard, targetNamespaces: [a, pinniped-concierge, b]}]}`),
-			},
-			want: true,
-		},
-		{
-			name:    "permits all namespaces",
-			objects: []string{in("shared", `{delegations: [{secretName: wildcard, targetNamespaces: ["*"]}]}`)}, want: true,
-		},
-		{
-			name: "permits a namespace that is listed next to an asterisk",
-			objects: []string{
-				in("shared", `{delegations: [{secretName: wildcard, targetNamespaces: ["*", pinniped-concierge]}]}`),
-			},
-			want: true,
+			name:    "permits a namespace that is listed next to an asterisk",
+			objects: to(`["*", pinniped-concierge]`), want: true,
 		},
 		{
 			name: "checks every entry",
-			objects: []string{
-				in(
-					"shared",
-					`{delegations: [{secretName: other, targetNamespaces: [x]}, {secretName: wildcard, targetNamespaces: [x]}, {secretName: wildcard, targetNamespaces: [pinniped-concierge]}]}`,
-				),
-			},
+			objects: shared(`{secretName: other, targetNamespaces: [x]}, {secretName: wildcard, targetNamespaces: [x]}, ` +
+				`{secretName: wildcard, targetNamespaces: [pinniped-concierge]}`),
 			want: true, miss: MissNamespace,
 		},
-		{name: "checks every delegation", objects: []string{
-			in("shared", `{delegations: [{secretName: wildcard, targetNamespaces: [x]}]}`),
-			in("shared", `{delegations: [{secretName: wildcard, targetNamespaces: ["*"]}]}`),
-		}, want: true, miss: MissNamespace},
+		{name: "checks every delegation", objects: append(to(`[x]`), to(`["*"]`)...), want: true, miss: MissNamespace},
 		{
 			name:    "goes on behind a malformed entry",
-			objects: []string{in("shared", `{delegations: [7, {secretName: wildcard, targetNamespaces: ["*"]}]}`)}, want: true,
+			objects: shared(`7, {secretName: wildcard, targetNamespaces: ["*"]}`), want: true,
 			miss: MissMalformed, text: "spec.delegations[0]",
 		},
-		{name: "goes on behind a malformed object", objects: []string{
-			in("shared", `[]`), in("shared", `{delegations: [{secretName: wildcard, targetNamespaces: ["*"]}]}`),
-		}, want: true, miss: MissMalformed},
+		{
+			name:    "goes on behind a malformed object",
+			objects: append([]string{in("shared", `[]`)}, to(`["*"]`)...), want: true, miss: MissMalformed,
+		},
 
-		{
-			name:    "does not take an asterisk next to others for all",
-			objects: []string{in("shared", `{delegations: [{secretName: wildcard, targetNamespaces: ["*", other]}]}`)},
-			miss:    MissAsteriskMixed,
-		},
-		{
-			name:    "does not take two asterisks for all",
-			objects: []string{in("shared", `{delegations: [{secretName: wildcard, targetNamespaces: ["*", "*"]}]}`)},
-			miss:    MissAsteriskMixed,
-		},
-		{
-			name:    "does not match patterns of namespaces",
-			objects: []string{in("shared", `{delegations: [{secretName: wildcard, targetNamespaces: ["pinniped-*"]}]}`)},
-			miss:    MissPattern,
-		},
+		{name: "does not take an asterisk next to others for all", objects: to(`["*", other]`), miss: MissAsteriskMixed},
+		{name: "does not take two asterisks for all", objects: to(`["*", "*"]`), miss: MissAsteriskMixed},
+		{name: "does not match patterns of namespaces", objects: to(`["pinniped-*"]`), miss: MissPattern},
 		{
 			name:    "does not match patterns of Secrets",
-			objects: []string{in("shared", `{delegations: [{secretName: "*", targetNamespaces: ["*"]}]}`)},
-			miss:    MissSecretMisspelt,
+			objects: shared(`{secretName: "*", targetNamespaces: ["*"]}`), miss: MissSecretMisspelt,
 		},
 		{
 			name:    "does not permit a forgotten namespace",
-			objects: []string{in("shared", `{delegations: [{secretName: wildcard, targetNamespaces: [other]}]}`)},
-			miss:    MissNamespace, text: `"pinniped-concierge"`,
+			objects: to(`[other]`), miss: MissNamespace, text: `"pinniped-concierge"`,
 		},
+		{name: "does not permit with an empty list", objects: to(`[]`), miss: MissNamespace, text: "empty"},
 		{
-			name:    "does not permit with an empty list",
-			objects: []string{in("shared", `{delegations: [{secretName: wildcard, targetNamespaces: []}]}`)},
-			miss:    MissNamespace, text: "empty",
-		},
-		{
-			name: "does not permit without a list", objects: []string{in("shared", `{delegations: [{secretName: wildcard}]}`)},
+			name: "does not permit without a list", objects: shared(`{secretName: wildcard}`),
 			miss: MissMalformed, text: "targetNamespaces is not a list",
 		},
-		{name: "does not permit with no entries", objects: []string{in("shared", `{delegations: []}`)}},
+		{name: "does not permit with no entries", objects: shared(``)},
 		{
 			name: "does not permit without spec", objects: []string{"metadata: {name: d, namespace: shared}"},
 			miss: MissMalformed, text: "no spec",
 		},
+		{name: "does not take a text for a list of namespaces", objects: to(`"*"`), miss: MissMalformed},
 		{
-			name:    "does not take a text for a list of namespaces",
-			objects: []string{in("shared", `{delegations: [{secretName: wildcard, targetNamespaces: "*"}]}`)},
-			miss:    MissMalformed,
+			name:    "does not take a text for a list of entries",
+			objects: []string{in("shared", `{delegations: wildcard}`)}, miss: MissMalformed,
 		},
-		{
-			name: "does not take a text for a list of entries", objects: []string{in("shared", `{delegations: wildcard}`)},
-			miss: MissMalformed,
-		},
-		{
-			name: "refuses a list with anything but names",
-			objects: []string{
-				in("shared", `{delegations: [{secretName: wildcard, targetNamespaces: [pinniped-concierge, 7]}]}`),
-			},
-			miss: MissMalformed,
-		},
+		{name: "refuses a list with anything but names", objects: to(`[pinniped-concierge, 7]`), miss: MissMalformed},
 		{
 			name:    "refuses an empty Secret name",
-			objects: []string{in("shared", `{delegations: [{secretName: "", targetNamespaces: ["*"]}]}`)}, miss: MissMalformed,
+			objects: shared(`{secretName: "", targetNamespaces: ["*"]}`), miss: MissMalformed,
 		},
-		{
-			name:    "minds the case of the namespace",
-			objects: []string{in("shared", `{delegations: [{secretName: wildcard, targetNamespaces: [Pinniped-Concierge]}]}`)},
-			miss:    MissNamespaceCase,
-		},
-		{
-			name: "minds blanks around the namespace",
-			objects: []string{
-				in("shared", `{delegations: [{secretName: wildcard, targetNamespaces: ["pinniped-concierge "]}]}`),
-			},
-			miss: MissNamespaceCase,
-		},
+		{name: "minds the case of the namespace", objects: to(`[Pinniped-Concierge]`), miss: MissNamespaceCase},
+		{name: "minds blanks around the namespace", objects: to(`["pinniped-concierge "]`), miss: MissNamespaceCase},
 		{
 			name:    "minds the case of the Secret",
-			objects: []string{in("shared", `{delegations: [{secretName: Wildcard, targetNamespaces: ["*"]}]}`)},
-			miss:    MissSecretMisspelt,
+			objects: shared(`{secretName: Wildcard, targetNamespaces: ["*"]}`), miss: MissSecretMisspelt,
 		},
 		{
 			name:    "does not take NAMESPACE/NAME of the Secret",
-			objects: []string{in("shared", `{delegations: [{secretName: shared/wildcard, targetNamespaces: ["*"]}]}`)},
-			miss:    MissSecretMisspelt,
+			objects: shared(`{secretName: shared/wildcard, targetNamespaces: ["*"]}`), miss: MissSecretMisspelt,
 		},
 		{
 			name:    "does not permit another Secret",
-			objects: []string{in("shared", `{delegations: [{secretName: wildcard-2, targetNamespaces: ["*"]}]}`)},
-			miss:    MissOtherSecret, text: `"wildcard-2"`,
+			objects: shared(`{secretName: wildcard-2, targetNamespaces: ["*"]}`), miss: MissOtherSecret, text: `"wildcard-2"`,
 		},
 		{
 			name:    "minds the case of fields",
-			objects: []string{in("shared", `{delegations: [{SecretName: wildcard, TargetNamespaces: ["*"]}]}`)},
-			miss:    MissMalformed,
+			objects: shared(`{SecretName: wildcard, TargetNamespaces: ["*"]}`), miss: MissMalformed,
 		},
 		{
 			name:    "does not count a delegation of the agent's namespace",
-			objects: []string{in("pinniped-concierge", `{delegations: [{secretName: wildcard, targetNamespaces: ["*"]}]}`)},
+			objects: []string{in(agent, `{delegations: [{secretName: wildcard, targetNamespaces: ["*"]}]}`)},
 			miss:    MissOtherNamespace, text: `"shared"`,
 		},
 		{
 			name: "does not count a delegation elsewhere that names the namespace",
 			objects: []string{
-				in("pinniped-concierge", `{delegations: [{secretName: shared/wildcard, targetNamespaces: [pinniped-concierge]}]}`),
+				in(agent, `{delegations: [{secretName: shared/wildcard, targetNamespaces: [pinniped-concierge]}]}`),
 			},
 			miss: MissOtherNamespace,
 		},
@@ -234,13 +170,7 @@ func TestDecide(t *testing.T) {
 
 func TestDecideForOddTargets(t *testing.T) {
 	t.Parallel()
-	all := parse(
-		t,
-		in(
-			"shared",
-			`{delegations: [{secretName: wildcard, targetNamespaces: ["*"]}, {secretName: wildcard, targetNamespaces: [""]}]}`,
-		),
-	)
+	all := parse(t, append(to(`["*"]`), to(`[""]`)...)...)
 	for _, target := range []string{"", "*"} {
 		if Decide(wildcard, target, all).Permitted {
 			t.Errorf("it permits the namespace %q, which cannot be one", target)
@@ -317,10 +247,7 @@ func TestRefusal(t *testing.T) {
 func TestGrant(t *testing.T) {
 	t.Parallel()
 	grant := Grant{Secret: wildcard, Namespace: agent, ServiceAccount: "agent"}
-	text, err := YAML(grant.Objects())
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(YAML(grant.Objects()))(t)
 	const want = `apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
 metadata:

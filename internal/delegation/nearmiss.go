@@ -34,10 +34,7 @@ type NearMiss struct {
 func nearMisses(d Delegation, secret types.NamespacedName, target string) []NearMiss {
 	var misses []NearMiss
 	add := func(kind NearMissKind, format string, args ...any) {
-		misses = append(
-			misses,
-			NearMiss{Kind: kind, Delegation: d.Namespace + "/" + d.Name, Message: fmt.Sprintf(format, args...)},
-		)
+		misses = append(misses, NearMiss{kind, d.Namespace + "/" + d.Name, fmt.Sprintf(format, args...)})
 	}
 	here := d.Namespace == secret.Namespace
 	if here && d.Problem != "" {
@@ -49,13 +46,8 @@ func nearMisses(d Delegation, secret types.NamespacedName, target string) []Near
 		case d.permits(entry, secret, target):
 		case !here:
 			if (named || entry.SecretName == secret.String()) && entry.reaches(target) {
-				add(
-					MissOtherNamespace,
-					"it delegates Secret %q in its own namespace, %q; it must be in the Secret's namespace, %q",
-					secret.Name,
-					d.Namespace,
-					secret.Namespace,
-				)
+				add(MissOtherNamespace, "it delegates Secret %q in its own namespace, %q; it must be in the Secret's namespace, %q",
+					secret.Name, d.Namespace, secret.Namespace)
 			}
 		case entry.Problem != "":
 			add(MissMalformed, "%s", entry.Problem)
@@ -81,18 +73,12 @@ func missedTarget(targets []string, target string) (NearMissKind, string) {
 		return MissNamespaceCase, fmt.Sprintf("targetNamespaces has %q, not exactly %q", targets[i], target)
 	case slices.Contains(targets, everyone):
 		return MissAsteriskMixed, fmt.Sprintf(
-			`targetNamespaces has "*" next to other entries, where it is ignored: leave only "*", or add %q`,
-			target,
-		)
+			`targetNamespaces has "*" next to other entries, where it is ignored: leave only "*", or add %q`, target)
 	case len(targets) == 0:
 		return MissNamespace, fmt.Sprintf("targetNamespaces is empty: add %q", target)
 	}
 	if i := slices.IndexFunc(targets, func(written string) bool { return strings.Contains(written, everyone) }); i >= 0 {
-		return MissPattern, fmt.Sprintf(
-			"targetNamespaces has %.100q, but patterns are ignored: add %q",
-			targets[i],
-			target,
-		)
+		return MissPattern, fmt.Sprintf("targetNamespaces has %.100q, but patterns are ignored: add %q", targets[i], target)
 	}
 	return MissNamespace, fmt.Sprintf("targetNamespaces lacks %q: add it", target)
 }

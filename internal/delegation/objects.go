@@ -45,15 +45,12 @@ func (g Grant) Objects() []map[string]any {
 		return map[string]any{"name": g.Name(), "namespace": g.Secret.Namespace, "labels": labels}
 	}
 	const rbacGroup = "rbac.authorization.k8s.io"
-	verbs := []any{}
-	for _, verb := range ReadVerbs() {
-		verbs = append(verbs, verb)
-	}
 	return []map[string]any{
 		{
 			"apiVersion": rbacGroup + "/v1", "kind": "Role", "metadata": metadata(),
 			"rules": []any{map[string]any{
-				"apiGroups": []any{""}, "resources": []any{"secrets"}, "resourceNames": []any{g.Secret.Name}, "verbs": verbs,
+				"apiGroups": []any{""}, "resources": []any{"secrets"}, "resourceNames": []any{g.Secret.Name},
+				"verbs": []any{"get", "list", "watch"}, // so that the agent can watch it
 			}},
 		},
 		{

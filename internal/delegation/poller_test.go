@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 const (
@@ -70,15 +72,12 @@ func (s *server) RoundTrip(request *http.Request) (*http.Response, error) {
 
 func client(t *testing.T, transport http.RoundTripper) rest.Interface {
 	t.Helper()
-	client, err := rest.RESTClientForConfigAndClient(&rest.Config{QPS: -1, ContentConfig: rest.ContentConfig{
+	client := must.Get(rest.RESTClientForConfigAndClient(&rest.Config{QPS: -1, ContentConfig: rest.ContentConfig{
 		GroupVersion: &schema.GroupVersion{
 			Version: "v1",
 		},
 		NegotiatedSerializer: serializer.NewCodecFactory(runtime.NewScheme()).WithoutConversion(),
-	}}, &http.Client{Transport: transport})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}}, &http.Client{Transport: transport}))(t)
 	return client
 }
 

@@ -20,7 +20,7 @@ type verdict struct {
 
 // query finds out whether the Secret may be used: first whether it is delegated, then whether RBAC permits it.
 func (e *polled) query(ctx context.Context) (verdict, error) {
-	list, err := e.get(ctx, Path(e.secret.Namespace))
+	list, err := e.get(ctx, "/apis/"+Group+"/"+Version+"/namespaces/"+e.secret.Namespace+"/"+Plural)
 	switch {
 	case apierrors.IsNotFound(err):
 		return verdict{outcome: NoDelegations}, nil

@@ -21,6 +21,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // withdrawal is the maximum time until a withdrawn permission takes effect.
@@ -53,24 +54,14 @@ func TestPermissionsOnARealAPIServer(t *testing.T) {
 		),
 	})
 	manifest := filepath.Join(t.TempDir(), "may-look.yaml")
-	if err := os.WriteFile(manifest, []byte(mayLook), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := cluster.Install(t.Context(), manifest); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(manifest, []byte(mayLook), 0o600))
+	must.Do(t, cluster.Install(t.Context(), manifest))
 	admin, err := dynamic.NewForConfig(cluster.AdminConfig())
 	if err != nil {
 		t.Fatal(err)
 	}
-	identity, err := cluster.User("system:serviceaccount:agents:agent")
-	if err != nil {
-		t.Fatal(err)
-	}
-	client, err := corev1client.NewForConfig(identity)
-	if err != nil {
-		t.Fatal(err)
-	}
+	identity := must.Get(cluster.User("system:serviceaccount:agents:agent"))(t)
+	client := must.Get(corev1client.NewForConfig(identity))(t)
 	var changes, revocations atomic.Int64
 	poller := NewPoller(t.Context(), PollerOptions{
 		Client: client.RESTClient(), Namespace: "agents", Clock: clock.RealClock{},
@@ -81,10 +72,7 @@ func TestPermissionsOnARealAPIServer(t *testing.T) {
 		t.Helper()
 		start := time.Now()
 		for {
-			got, err := poller.Get(t.Context(), wildcard)
-			if err != nil {
-				t.Fatal(err)
-			}
+			got := must.Get(poller.Get(t.Context(), wildcard))(t)
 			if got == want {
 				t.Logf("%s after %s", want, time.Since(start).Round(time.Millisecond))
 				return
@@ -109,26 +97,20 @@ func TestPermissionsOnARealAPIServer(t *testing.T) {
 	}
 	put := func(kind string) {
 		t.Helper()
-		if _, err := admin.Resource(resources[kind]).Namespace("shared").Apply(t.Context(), grant.Name(), pieces[kind],
-			metav1.ApplyOptions{FieldManager: "test", Force: true}); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(admin.Resource(resources[kind]).Namespace("shared").Apply(t.Context(), grant.Name(), pieces[kind],
+			metav1.ApplyOptions{FieldManager: "test", Force: true}))(t)
 	}
 	remove := func(kind string) {
 		t.Helper()
-		if err := admin.Resource(resources[kind]).
+		must.Do(t, admin.Resource(resources[kind]).
 			Namespace("shared").
-			Delete(t.Context(), grant.Name(), metav1.DeleteOptions{}); err != nil {
-			t.Fatal(err)
-		}
+			Delete(t.Context(), grant.Name(), metav1.DeleteOptions{}))
 	}
 
 	const appears = 20 * time.Second
 	becomes(NoDelegations, appears)
 	kind := filepath.Join("..", "..", "deploy", "tlscertificatedelegation")
-	if err := cluster.Install(t.Context(), kind); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cluster.Install(t.Context(), kind))
 	becomes(NotDelegated, appears)
 	put(Kind)
 	becomes(NotReadable, appears)
@@ -136,13 +118,11 @@ func TestPermissionsOnARealAPIServer(t *testing.T) {
 	put("RoleBinding")
 	becomes(Permitted, appears)
 	secrets := corev1client.NewForConfigOrDie(cluster.AdminConfig()).Secrets("shared")
-	if _, err := secrets.Create(
+	must.Get(secrets.Create(
 		t.Context(),
 		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: wildcard.Name}},
 		metav1.CreateOptions{},
-	); err != nil {
-		t.Fatal(err)
-	}
+	))(t)
 	// The grant permits reading this one Secret, and nothing else.
 	mine := client.Secrets("shared")
 	byName := metav1.ListOptions{FieldSelector: "metadata.name=" + wildcard.Name}
@@ -166,12 +146,8 @@ func TestPermissionsOnARealAPIServer(t *testing.T) {
 	// An API server that stops or starts withdraws nothing.
 	changesBefore, revocationsBefore := changes.Load(), revocations.Load()
 	for range 2 {
-		if err := cluster.StopAPIServer(); err != nil {
-			t.Fatal(err)
-		}
-		if err := cluster.RestartAPIServer(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, cluster.StopAPIServer())
+		must.Do(t, cluster.RestartAPIServer(t.Context()))
 		for start := time.Now(); time.Since(start) < 2*period; time.Sleep(10 * time.Millisecond) {
 			if got, err := poller.Get(t.Context(), wildcard); err != nil || got != Permitted {
 				t.Fatalf("after a restart of the API server: %s, %v", got, err)
@@ -189,9 +165,7 @@ func TestPermissionsOnARealAPIServer(t *testing.T) {
 	definitions := admin.Resource(
 		schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"},
 	)
-	if err := definitions.Delete(t.Context(), Plural+"."+Group, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, definitions.Delete(t.Context(), Plural+"."+Group, metav1.DeleteOptions{}))
 	gone := time.Now()
 	for got := Permitted; got == Permitted; time.Sleep(10 * time.Millisecond) {
 		if got, err = poller.Get(t.Context(), wildcard); err != nil || time.Since(gone) > withdrawal {
@@ -199,9 +173,7 @@ func TestPermissionsOnARealAPIServer(t *testing.T) {
 		}
 	}
 	becomes(NoDelegations, appears)
-	if err := cluster.Install(t.Context(), kind); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cluster.Install(t.Context(), kind))
 	put(Kind)
 	becomes(Permitted, appears)
 
@@ -217,19 +189,14 @@ func TestPermissionsOnARealAPIServer(t *testing.T) {
 // secretsAsked counts the agent's requests for Secrets in the audit log.
 func secretsAsked(t *testing.T, path string) int {
 	t.Helper()
-	content, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	content := must.Get(os.ReadFile(path))(t)
 	count := 0
 	for line := range bytes.Lines(content) {
 		var event struct {
 			User      struct{ Username string }
 			ObjectRef struct{ Resource string }
 		}
-		if err := json.Unmarshal(line, &event); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, json.Unmarshal(line, &event))
 		if event.User.Username == "system:serviceaccount:agents:agent" && event.ObjectRef.Resource == "secrets" {
 			count++
 		}

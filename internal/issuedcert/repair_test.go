@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 const year = 365 * day
@@ -23,11 +24,7 @@ func lasting(restoreDeleted bool) Policy {
 func make1(t *testing.T, policy Policy, now time.Time) *State {
 	t.Helper()
 	missing := Inspect(policy, nil, now)
-	made, err := missing.Repair(missing.Verdict(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return made
+	return must.Get(missing.Repair(missing.Verdict(), nil))(t)
 }
 
 func TestRestore(t *testing.T) {
@@ -67,10 +64,7 @@ func TestRestore(t *testing.T) {
 				test.restored && !restored.SameCA(test.seen) {
 				t.Errorf("it restored %+v", restored)
 			}
-			repaired, err := state.Repair(verdict, test.seen)
-			if err != nil {
-				t.Fatal(err)
-			}
+			repaired := must.Get(state.Repair(verdict, test.seen))(t)
 			if repaired.Verdict() != nil || repaired.SameCA(test.seen) != test.restored {
 				t.Errorf("the same CA: %v, and the verdict about it is %+v", repaired.SameCA(test.seen), repaired.Verdict())
 			}
@@ -103,13 +97,8 @@ func TestForeignCA(t *testing.T) {
 		t.Fatalf("%+v, %v", made, err)
 	}
 	// It expires with its CA, so renewing it gains nothing.
-	if late := InspectUnder(
-		ca,
-		policy,
-		&corev1.Secret{Data: made.Data()},
-		testNow.Add(-25*time.Hour),
-	); late.Verdict() != nil ||
-		!late.Due().After(testNow.Add(-25*time.Hour)) {
+	late := InspectUnder(ca, policy, &corev1.Secret{Data: made.Data()}, testNow.Add(-25*time.Hour))
+	if late.Verdict() != nil || !late.Due().After(testNow.Add(-25*time.Hour)) {
 		t.Errorf("the verdict is %+v, and it is looked at again at %s", late.Verdict(), late.Due())
 	}
 }
@@ -151,10 +140,7 @@ func TestCAOfTheFuture(t *testing.T) {
 			if verdict == nil || verdict.Reason != NotYetValid || verdict.Part != PartCA {
 				t.Fatalf("the verdict is %+v", verdict)
 			}
-			repaired, err := state.Repair(verdict, made)
-			if err != nil {
-				t.Fatal(err)
-			}
+			repaired := must.Get(state.Repair(verdict, made))(t)
 			if repaired.SameCA(made) || repaired.Verdict() != nil || repaired.CA.Certificate().NotBefore.After(now) {
 				t.Errorf("it is the same: %v, and the verdict is %+v", repaired.SameCA(made), repaired.Verdict())
 			}

@@ -58,9 +58,8 @@ func inspect(policy Policy, ca *certs.CA, data map[string][]byte, exists bool, n
 	}
 	if policy.Certificate != nil {
 		keys := policy.Certificate.Keys
-		if pair, err := tls.X509KeyPair(data[keys.Certificate], data[keys.PrivateKey]); err != nil {
-			s.certificateErr = err
-		} else {
+		var pair tls.Certificate
+		if pair, s.certificateErr = tls.X509KeyPair(data[keys.Certificate], data[keys.PrivateKey]); s.certificateErr == nil {
 			s.Certificate = &pair
 		}
 	}
@@ -166,10 +165,7 @@ func encode(authorities []*x509.Certificate) []byte {
 func (s *State) verify() error {
 	roots := x509.NewCertPool()
 	roots.AddCert(s.CA.Certificate())
-	at := s.now
-	if begin := s.CA.Certificate().NotBefore; at.Before(begin) {
-		at = begin
-	}
+	at := slices.MaxFunc([]time.Time{s.now, s.CA.Certificate().NotBefore}, time.Time.Compare)
 	if _, err := s.Certificate.Leaf.Verify(x509.VerifyOptions{
 		Roots: roots, CurrentTime: at, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}); err != nil {
@@ -201,13 +197,11 @@ func (s *State) Due() time.Time {
 	for _, old := range s.previous {
 		moments = append(moments, old.NotAfter)
 	}
-	var due time.Time
-	for _, moment := range moments {
-		if moment.After(s.now) && (due.IsZero() || moment.Before(due)) {
-			due = moment
-		}
+	moments = slices.DeleteFunc(moments, func(moment time.Time) bool { return !moment.After(s.now) })
+	if len(moments) == 0 {
+		return time.Time{}
 	}
-	return due
+	return slices.MinFunc(moments, time.Time.Compare)
 }
 
 // announcedUntil is when the announcement of the next CA ends.

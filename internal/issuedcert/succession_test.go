@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 const (
@@ -79,10 +80,7 @@ func settle(t *testing.T, data map[string][]byte, now time.Time) (map[string][]b
 			t.Error("the verdict says nothing")
 		}
 		reasons = append(reasons, string(verdict.Part)+" "+string(verdict.Reason))
-		next, err := s.Repair(verdict, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		next := must.Get(s.Repair(verdict, nil))(t)
 		data = next.Data()
 	}
 	t.Fatalf("it does not come to rest: %v", reasons)
@@ -103,18 +101,10 @@ func with(data map[string][]byte, changes map[string][]byte) map[string][]byte {
 
 func servedBy(t *testing.T, names []string, now time.Time) map[string][]byte {
 	t.Helper()
-	ca, err := certs.NewCA(caName, now, testLife)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pair, err := ca.IssueServing(certs.SANs{DNSNames: names}, now, testLife)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ca := must.Get(certs.NewCA(caName, now, testLife))(t)
+	pair := must.Get(ca.IssueServing(certs.SANs{DNSNames: names}, now, testLife))(t)
 	data := map[string][]byte{keyCertificate: pair.CertPEM, keyPrivateKey: pair.KeyPEM}
-	if err := putCA(data, Keys{keyCACertificate, keyCAKey}, ca); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, putCA(data, Keys{keyCACertificate, keyCAKey}, ca))
 	return data
 }
 
@@ -201,12 +191,10 @@ func TestLife(t *testing.T) {
 		}
 		next := read(after, now)
 		for name, pair := range map[string]struct{ bundle, cert []byte }{
-			"old bundle, old certificate": {
-				before.Bundle(), before.Data()[keyCertificate],
-			}, "old bundle, new certificate": {before.Bundle(), next.Data()[keyCertificate]},
-			"new bundle, old certificate": {
-				next.Bundle(), before.Data()[keyCertificate],
-			}, "new bundle, new certificate": {next.Bundle(), next.Data()[keyCertificate]},
+			"old bundle, old certificate": {before.Bundle(), before.Data()[keyCertificate]},
+			"old bundle, new certificate": {before.Bundle(), next.Data()[keyCertificate]},
+			"new bundle, old certificate": {next.Bundle(), before.Data()[keyCertificate]},
+			"new bundle, new certificate": {next.Bundle(), next.Data()[keyCertificate]},
 		} {
 			if err := verifies(pair.bundle, pair.cert, now); err != nil {
 				t.Fatalf("after %s (%v), %s: %v", at, reasons, name, err)
@@ -225,8 +213,12 @@ func TestLife(t *testing.T) {
 func verifies(bundle, cert []byte, now time.Time) error {
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(bundle)
-	leaf := mustParse(cert)
-	_, err := leaf.Verify(x509.VerifyOptions{Roots: roots, CurrentTime: now, DNSName: testNames[0]})
+	block, _ := pem.Decode(cert)
+	leaf, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return err
+	}
+	_, err = leaf.Verify(x509.VerifyOptions{Roots: roots, CurrentTime: now, DNSName: testNames[0]})
 	return err
 }
 
@@ -241,20 +233,12 @@ func TestBundleKeepsTrustInWhatIsStillServed(t *testing.T) {
 	if want := append(bytes.Clone(after[keyCACertificate]), before[keyCACertificate]...); !bytes.Equal(want, bundle) {
 		t.Errorf("want the new CA and the old one, got:\n%s", bundle)
 	}
+	if next := read(after, testNow); !next.Follows(read(before, testNow).CA) || !next.SignedByCA() ||
+		!bytes.Equal(next.PreviousBundle(), before[keyCACertificate]) {
+		t.Error("the new CA does not follow the old one")
+	}
 	later := read(after, testNow.Add(130*day)).Bundle()
 	if bytes.Contains(later, before[keyCACertificate]) {
 		t.Error("an expired CA is still trusted")
 	}
-}
-
-func mustParse(certPEM []byte) *x509.Certificate {
-	block, _ := pem.Decode(certPEM)
-	if block == nil {
-		panic("not PEM")
-	}
-	cert, err := x509.ParseCertificate(block.Bytes)
-	if err != nil {
-		panic(err)
-	}
-	return cert
 }

@@ -72,7 +72,15 @@ func Write(
 	if Foreign(read, target.Labels) {
 		return nil, fmt.Errorf("writing Secret %s: %w", target.Name, ErrForeign)
 	}
-	body, err := json.Marshal(mergePatch(target, data, read))
+	content := map[string]any{}
+	for key := range read.Data {
+		content[key] = nil // removed, unless it is in data
+	}
+	for key, value := range data {
+		content[key] = value
+	}
+	// A patch cannot change the type of the Secret.
+	body, err := json.Marshal(map[string]any{"metadata": metadataPatch(target, read), "data": content})
 	if err != nil {
 		return nil, fmt.Errorf("encoding Secret %s: %w", target.Name, err)
 	}
@@ -159,19 +167,4 @@ func metadataPatch(target Target, read *corev1.Secret) map[string]any {
 // ChangedMeanwhile reports whether a write failed because the Secret has changed since it was read.
 func ChangedMeanwhile(err error) bool {
 	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err)
-}
-
-// mergePatch returns the change from read to data. It cannot change the type of the Secret.
-func mergePatch(target Target, data map[string][]byte, read *corev1.Secret) map[string]any {
-	content := map[string]any{}
-	for key := range read.Data {
-		content[key] = nil // removed, unless it is in data
-	}
-	for key, value := range data {
-		content[key] = value
-	}
-	return map[string]any{
-		"metadata": metadataPatch(target, read),
-		"data":     content,
-	}
 }

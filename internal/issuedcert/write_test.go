@@ -11,16 +11,14 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // TestWrite writes Secrets to a real API server while another client writes as well.
 func TestWrite(t *testing.T) {
 	t.Parallel()
 	cluster := testkit.Cluster(t, devcluster.Options{})
-	client, err := corev1client.NewForConfig(cluster.AdminConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := must.Get(corev1client.NewForConfig(cluster.AdminConfig()))(t)
 	secrets, ctx := client.Secrets("default"), t.Context()
 	target := Target{
 		Name: types.NamespacedName{Namespace: "default", Name: "own"}, Type: corev1.SecretTypeTLS,
@@ -35,11 +33,7 @@ func TestWrite(t *testing.T) {
 	}
 	live := func() *corev1.Secret {
 		t.Helper()
-		secret, err := secrets.Get(ctx, target.Name.Name, metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return secret
+		return must.Get(secrets.Get(ctx, target.Name.Name, metav1.GetOptions{}))(t)
 	}
 	holds := func(want map[string][]byte) {
 		t.Helper()
@@ -49,10 +43,7 @@ func TestWrite(t *testing.T) {
 	}
 
 	first := data("tls.crt", "1", "tls.key", "1", "ca.crt", "1")
-	created, err := Write(ctx, secrets, target, first, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	created := must.Get(Write(ctx, secrets, target, first, nil))(t)
 	holds(first)
 	if created.Type != corev1.SecretTypeTLS || created.Labels["app"] != "x" {
 		t.Errorf("it created %+v", created)
@@ -64,18 +55,13 @@ func TestWrite(t *testing.T) {
 	// What others add to the Secret stays. A key that is no longer wanted is removed.
 	other := live()
 	other.Labels["backup"], other.Annotations = "no", map[string]string{"note": "ours"}
-	if _, err := secrets.Update(ctx, other, metav1.UpdateOptions{FieldManager: "someone"}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(secrets.Update(ctx, other, metav1.UpdateOptions{FieldManager: "someone"}))(t)
 	second := data("tls.crt", "3", "tls.key", "3")
 	if _, err := Write(ctx, secrets, target, second, created); !ChangedMeanwhile(err) {
 		t.Errorf("it overwrote what it had not read: %v", err)
 	}
 	holds(first)
-	applied, err := Write(ctx, secrets, target, second, live())
-	if err != nil {
-		t.Fatal(err)
-	}
+	applied := must.Get(Write(ctx, secrets, target, second, live()))(t)
 	holds(second)
 	if applied.Labels["backup"] != "no" || applied.Labels["app"] != "x" || applied.Annotations["note"] != "ours" {
 		t.Errorf("it took away what others added: %v %v", applied.Labels, applied.Annotations)
@@ -89,9 +75,7 @@ func TestWrite(t *testing.T) {
 	if err := WriteMetadata(ctx, secrets, target, created); !ChangedMeanwhile(err) {
 		t.Errorf("it changed what it had not read: %v", err)
 	}
-	if err := WriteMetadata(ctx, secrets, target, live()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, WriteMetadata(ctx, secrets, target, live()))
 	if diff := cmp.Diff(map[string]string{"team": "blue", "backup": "no"}, live().Labels); diff != "" {
 		t.Errorf("labels (-want +got):\n%s", diff)
 	}
@@ -102,23 +86,15 @@ func TestWrite(t *testing.T) {
 	applied = live()
 
 	// A writer that has not noticed a deletion does not recreate the Secret.
-	if err := secrets.Delete(ctx, target.Name.Name, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, secrets.Delete(ctx, target.Name.Name, metav1.DeleteOptions{}))
 	if _, err := Write(ctx, secrets, target, first, applied); !ChangedMeanwhile(err) {
 		t.Errorf("it made a deleted Secret again, or says %v", err)
 	}
 
 	// The type of a Secret cannot change, so another type stays.
 	target.Name.Name = "opaque"
-	opaque, err := secrets.Create(
-		ctx,
-		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "opaque"}, Type: corev1.SecretTypeOpaque},
-		metav1.CreateOptions{},
-	)
-	if err != nil {
-		t.Fatal(err)
-	}
+	opaque := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "opaque"}, Type: corev1.SecretTypeOpaque}
+	opaque = must.Get(secrets.Create(ctx, opaque, metav1.CreateOptions{}))(t)
 	if repaired, err := Write(ctx, secrets, target, first, opaque); err != nil ||
 		repaired.Type != corev1.SecretTypeOpaque {
 		t.Errorf("got %+v, %v", repaired, err)

@@ -32,14 +32,6 @@ const (
 	longestWait     = time.Hour // in case the clock changes, or the machine sleeps
 )
 
-// The keys of the serving certificate's Secret. Clients read the CA bundle from caCertificate.
-const (
-	caCertificateKey    = "caCertificate"
-	caPrivateKeyKey     = "caCertificatePrivateKey"
-	certificateChainKey = "tlsCertificateChain"
-	privateKeyKey       = "tlsPrivateKey"
-)
-
 // servingCertificate is the webhook's serving certificate: the content of the Secret, which internal/issuedcert issues
 // and repairs.
 type servingCertificate struct {
@@ -63,11 +55,12 @@ func newServingCertificate(
 			Name: "serving certificate",
 			CA: &issuedcert.CAPolicy{
 				CommonName: Name + " CA", Life: caLife,
-				Keys: issuedcert.Keys{Certificate: caCertificateKey, PrivateKey: caPrivateKeyKey},
+				// Clients read the CA bundle from this key.
+				Keys: issuedcert.Keys{Certificate: "caCertificate", PrivateKey: "caCertificatePrivateKey"},
 			},
 			Certificate: &issuedcert.CertificatePolicy{
 				Names: names, Life: certificateLife - certs.Backdate,
-				Keys: issuedcert.Keys{Certificate: certificateChainKey, PrivateKey: privateKeyKey},
+				Keys: issuedcert.Keys{Certificate: "tlsCertificateChain", PrivateKey: "tlsPrivateKey"},
 			},
 		},
 		reader: reader, writer: writer, now: time.Now, ready: make(chan struct{}),

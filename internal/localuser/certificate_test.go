@@ -20,6 +20,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/issuedcert"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 var start = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
@@ -83,19 +84,12 @@ func (c *cluster) List(context.Context, client.ObjectList, ...client.ListOption)
 
 func (c *cluster) read(t *testing.T) *corev1.Secret {
 	t.Helper()
-	secret, err := c.CoreV1().Secrets(namespace).Get(t.Context(), ServingSecretName, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return secret
+	return must.Get(c.CoreV1().Secrets(namespace).Get(t.Context(), ServingSecretName, metav1.GetOptions{}))(t)
 }
 
 func newTestCertificate(t *testing.T, cluster *cluster, clock *clock, extra ...string) *servingCertificate {
 	t.Helper()
-	names, err := servingNames(namespace, extra)
-	if err != nil {
-		t.Fatal(err)
-	}
+	names := must.Get(servingNames(namespace, extra))(t)
 	c := newServingCertificate(names, namespace, cluster, &cluster.writes)
 	c.now = clock.now
 	return c
@@ -104,19 +98,14 @@ func newTestCertificate(t *testing.T, cluster *cluster, clock *clock, extra ...s
 // reconcileNow reconciles, and returns when the certificate is due for renewal.
 func reconcileNow(t *testing.T, c *servingCertificate) (due time.Time) {
 	t.Helper()
-	if _, err := c.Reconcile(t.Context(), reconcile.Request{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(c.Reconcile(t.Context(), reconcile.Request{}))(t)
 	return c.last.Due()
 }
 
 // served verifies the certificate of c as a client with this bundle, and returns its leaf.
 func served(t *testing.T, c *servingCertificate, bundle []byte, host string) *x509.Certificate {
 	t.Helper()
-	pair, err := c.get(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pair := must.Get(c.get(nil))(t)
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(bundle) {
 		t.Fatalf("no CA bundle in %q", bundle)
@@ -185,11 +174,7 @@ func parseOne(t *testing.T, certPEM []byte) *x509.Certificate {
 	if block == nil {
 		t.Fatalf("no PEM in %q", certPEM)
 	}
-	cert, err := x509.ParseCertificate(block.Bytes)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return cert
+	return must.Get(x509.ParseCertificate(block.Bytes))(t)
 }
 
 func TestCertificateIsRenewedUnderTheSameCA(t *testing.T) {
@@ -227,7 +212,7 @@ func TestCertificateStaysWhenTheSecretCannotBeWritten(t *testing.T) {
 	store, clock := newCluster(), &clock{start}
 	c := newTestCertificate(t, store, clock)
 	due := reconcileNow(t, c)
-	bundle := store.read(t).Data[caCertificateKey]
+	bundle := store.read(t).Data["caCertificate"]
 	first := served(t, c, bundle, serviceHost)
 	clock.Time = due
 	store.writes.err = errors.New("the API server is away")

@@ -27,6 +27,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
 	"github.com/pinniped-toolkit/pinniped/internal/localuser"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 const namespace = localuser.DefaultNamespace
@@ -41,14 +42,8 @@ func startCluster(t *testing.T) *devcluster.Cluster {
 // it.
 func run(t *testing.T, cluster *devcluster.Cluster) (address string, stop func() error) {
 	t.Helper()
-	config, err := cluster.ServiceAccountConfig(t.Context(), namespace, "local-user-authenticator")
-	if err != nil {
-		t.Fatal(err)
-	}
-	port, err := cluster.ReservePort()
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := must.Get(cluster.ServiceAccountConfig(t.Context(), namespace, "local-user-authenticator"))(t)
+	port := must.Get(cluster.ReservePort())(t)
 	address = net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -78,10 +73,7 @@ func run(t *testing.T, cluster *devcluster.Cluster) (address string, stop func()
 
 // login sends a TokenReview to the webhook as a client with the CA bundle.
 func login(
-	ctx context.Context,
-	address string,
-	bundle []byte,
-	token string,
+	ctx context.Context, address string, bundle []byte, token string,
 ) (*authenticationv1beta1.TokenReviewStatus, error) {
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(bundle) {
@@ -95,20 +87,15 @@ func login(
 	if err != nil {
 		return nil, err
 	}
-	request, err := http.NewRequestWithContext(
-		ctx,
-		http.MethodPost,
-		"https://"+address+"/authenticate",
-		bytes.NewReader(body),
-	)
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+address+"/authenticate",
+		bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
 	request.Header.Set("Content-Type", "application/json")
 	request.Header.Set("Accept", "application/json, */*")
 	transport := &http.Transport{
-		TLSClientConfig:   &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
-		ForceAttemptHTTP2: true,
+		TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, ForceAttemptHTTP2: true,
 	}
 	defer transport.CloseIdleConnections()
 	response, err := (&http.Client{Transport: transport, Timeout: 10 * time.Second}).Do(request)
@@ -125,28 +112,9 @@ func login(
 	return &review.Status, nil
 }
 
-func within(t *testing.T, limit time.Duration, check func() error) {
-	t.Helper()
-	deadline := time.Now().Add(limit)
-	for {
-		err := check()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("after %v: %v", limit, err)
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-}
-
 func hash(t *testing.T, password string) []byte {
 	t.Helper()
-	hash, err := bcrypt.GenerateFromPassword([]byte(password), bcrypt.MinCost)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return hash
+	return must.Get(bcrypt.GenerateFromPassword([]byte(password), bcrypt.MinCost))(t)
 }
 
 func TestOnARealAPIServer(t *testing.T) {
@@ -161,23 +129,20 @@ func TestOnARealAPIServer(t *testing.T) {
 
 func followsUsers(t *testing.T, cluster *devcluster.Cluster) {
 	t.Helper()
-	client, err := corev1client.NewForConfig(cluster.AdminConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := must.Get(corev1client.NewForConfig(cluster.AdminConfig()))(t)
 	secrets := client.Secrets(namespace)
 	address, stop := run(t, cluster)
 
 	// Within seconds there is a certificate, and clients can use the CA in the Secret.
 	var serving *corev1.Secret
-	within(t, 30*time.Second, func() (err error) {
+	testkit.Eventually(t, 30*time.Second, func() (err error) {
 		serving, err = secrets.Get(t.Context(), localuser.ServingSecretName, metav1.GetOptions{})
 		return err
 	})
 	bundle := serving.Data["caCertificate"]
 	expect := func(token string, want authenticationv1beta1.TokenReviewStatus) {
 		t.Helper()
-		within(t, 2*time.Second, func() error {
+		testkit.Eventually(t, 2*time.Second, func() error {
 			got, err := login(t.Context(), address, bundle, token)
 			if err != nil {
 				return err
@@ -197,30 +162,21 @@ func followsUsers(t *testing.T, cluster *devcluster.Cluster) {
 	nobody := authenticationv1beta1.TokenReviewStatus{}
 
 	expect("pinny:password123", nobody)
-	user, err := secrets.Create(t.Context(), &corev1.Secret{
+	user := must.Get(secrets.Create(t.Context(), &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Name: "pinny"},
 		Data:       map[string][]byte{"passwordHash": hash(t, "password123"), "groups": []byte("group-for-mtls, other")},
-	}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}, metav1.CreateOptions{}))(t)
 	expect("pinny:password123", pinny("group-for-mtls", "other"))
 	user.Data = map[string][]byte{"passwordHash": hash(t, "another")}
-	if _, err := secrets.Update(t.Context(), user, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(secrets.Update(t.Context(), user, metav1.UpdateOptions{}))(t)
 	expect("pinny:another", pinny())
 	expect("pinny:password123", nobody)
 
 	// While the API server is unavailable, users can log in; afterwards changes take effect again.
-	if err := cluster.RestartAPIServer(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cluster.RestartAPIServer(t.Context()))
 	expect("pinny:another", pinny())
-	if err := secrets.Delete(t.Context(), "pinny", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	within(t, 30*time.Second, func() error {
+	must.Do(t, secrets.Delete(t.Context(), "pinny", metav1.DeleteOptions{}))
+	testkit.Eventually(t, 30*time.Second, func() error {
 		got, err := login(t.Context(), address, bundle, "pinny:another")
 		if err == nil && got.Authenticated {
 			err = errors.New("a deleted user is still let in")
@@ -229,18 +185,10 @@ func followsUsers(t *testing.T, cluster *devcluster.Cluster) {
 	})
 
 	// A damaged Secret is repaired with the same CA; data of other writers is kept.
-	if _, err := secrets.Patch(
-		t.Context(),
-		localuser.ServingSecretName,
-		"application/merge-patch+json",
-		[]byte(
-			`{"metadata":{"labels":{"mine":"yes"}},"data":{"tlsPrivateKey":null,"caCertificatePrivateKey":"aGVsbG8="}}`,
-		),
-		metav1.PatchOptions{},
-	); err != nil {
-		t.Fatal(err)
-	}
-	within(t, 10*time.Second, func() error {
+	const damage = `{"metadata":{"labels":{"mine":"yes"}},"data":{"tlsPrivateKey":null,"caCertificatePrivateKey":"aGVsbG8="}}`
+	must.Get(secrets.Patch(t.Context(), localuser.ServingSecretName, "application/merge-patch+json", []byte(damage),
+		metav1.PatchOptions{}))(t)
+	testkit.Eventually(t, 10*time.Second, func() error {
 		got, err := secrets.Get(t.Context(), localuser.ServingSecretName, metav1.GetOptions{})
 		if err != nil {
 			return err
@@ -267,10 +215,8 @@ func followsUsers(t *testing.T, cluster *devcluster.Cluster) {
 	expect("pinny:another", nobody)
 
 	// Deleting the Secret creates a new CA.
-	if err := secrets.Delete(t.Context(), localuser.ServingSecretName, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	within(t, 10*time.Second, func() error {
+	must.Do(t, secrets.Delete(t.Context(), localuser.ServingSecretName, metav1.DeleteOptions{}))
+	testkit.Eventually(t, 10*time.Second, func() error {
 		got, err := secrets.Get(t.Context(), localuser.ServingSecretName, metav1.GetOptions{})
 		if err != nil {
 			return err
@@ -294,7 +240,7 @@ func servesTLS13Only(t *testing.T, cluster *devcluster.Cluster) {
 		}
 		return conn.Close()
 	}
-	within(t, 30*time.Second, func() error { return dial(tls.VersionTLS13) })
+	testkit.Eventually(t, 30*time.Second, func() error { return dial(tls.VersionTLS13) })
 	if dial(tls.VersionTLS12) == nil {
 		t.Error("TLS 1.2 is accepted")
 	}
@@ -303,22 +249,11 @@ func servesTLS13Only(t *testing.T, cluster *devcluster.Cluster) {
 // The other tests use the permissions of the role in the manifests; this one checks what it must not permit.
 func hasNoMorePermissions(t *testing.T, cluster *devcluster.Cluster) {
 	t.Helper()
-	config, err := cluster.ServiceAccountConfig(t.Context(), namespace, "local-user-authenticator")
-	if err != nil {
-		t.Fatal(err)
-	}
-	client, err := corev1client.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	admin, err := corev1client.NewForConfig(cluster.AdminConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := must.Get(cluster.ServiceAccountConfig(t.Context(), namespace, "local-user-authenticator"))(t)
+	client := must.Get(corev1client.NewForConfig(config))(t)
+	admin := must.Get(corev1client.NewForConfig(cluster.AdminConfig()))(t)
 	user := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "pinny"}}
-	if _, err := admin.Secrets(namespace).Create(t.Context(), user, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(admin.Secrets(namespace).Create(t.Context(), user, metav1.CreateOptions{}))(t)
 	refused := map[string]error{}
 	_, refused["changing a user"] = client.Secrets(namespace).Update(t.Context(), user, metav1.UpdateOptions{})
 	refused["deleting a user"] = client.Secrets(namespace).Delete(t.Context(), "pinny", metav1.DeleteOptions{})
@@ -334,18 +269,10 @@ func hasNoMorePermissions(t *testing.T, cluster *devcluster.Cluster) {
 // The namespace enforces restricted pod security, which applies to pods and not Deployments.
 func hasAdmittedPods(t *testing.T, cluster *devcluster.Cluster) {
 	t.Helper()
-	apps, err := appsv1client.NewForConfig(cluster.AdminConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
-	core, err := corev1client.NewForConfig(cluster.AdminConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
-	deployment, err := apps.Deployments(namespace).Get(t.Context(), "local-user-authenticator", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	apps := must.Get(appsv1client.NewForConfig(cluster.AdminConfig()))(t)
+	core := must.Get(corev1client.NewForConfig(cluster.AdminConfig()))(t)
+	deployment := must.Get(
+		apps.Deployments(namespace).Get(t.Context(), "local-user-authenticator", metav1.GetOptions{}))(t)
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "from-template", Labels: deployment.Spec.Template.Labels},
 		Spec:       deployment.Spec.Template.Spec,

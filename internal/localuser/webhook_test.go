@@ -2,6 +2,7 @@ package localuser
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -13,11 +14,13 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 	"golang.org/x/crypto/bcrypt"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 const (
@@ -26,14 +29,11 @@ const (
 )
 
 // userSecret returns the Secret of a user: without a hash for an empty password, and without groups for nil.
-func userSecret(t *testing.T, name, password string, cost int, groups *string) *corev1.Secret {
+func userSecret(t *testing.T, name, password string, groups *string) *corev1.Secret {
 	t.Helper()
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string][]byte{}}
 	if password != "" {
-		hash, err := bcrypt.GenerateFromPassword([]byte(password), cost)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hash := must.Get(bcrypt.GenerateFromPassword([]byte(password), bcrypt.MinCost))(t)
 		secret.Data[passwordHashKey] = hash
 	}
 	if groups != nil {
@@ -49,7 +49,7 @@ func newTestWebhook(t *testing.T, log logr.Logger, secrets ...*corev1.Secret) *w
 		builder.WithObjects(secret.DeepCopy())
 	}
 	return &webhook{
-		users: builder.Build(), unknown: userSecret(t, "x", "another", bcrypt.MinCost, nil).Data[passwordHashKey],
+		users: builder.Build(), unknown: userSecret(t, "x", "another", nil).Data[passwordHashKey],
 		logins: make(chan struct{}, maxLogins), seats: make(chan struct{}, 2), log: log,
 	}
 }
@@ -61,37 +61,24 @@ func reviewBody(apiVersion, kind, token string) string {
 func TestWebhook(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 72)
+	hash := userSecret(t, "x", "password123", nil).Data[passwordHashKey]
 	secrets := []*corev1.Secret{
-		userSecret(
-			t,
-			"pinny",
-			"password123",
-			bcrypt.MinCost,
-			new(" group-for-mtls , two words,,\"with,comma\"\nsecond,line"),
-		),
-		userSecret(t, "alone", "pass:with:colons", bcrypt.MinCost, nil),
-		userSecret(t, "nogroups", "password123", bcrypt.MinCost, new("")),
-		userSecret(t, "blankgroups", "password123", bcrypt.MinCost, new("\n")),
-		userSecret(t, "longest", long, bcrypt.MinCost, nil),
-		userSecret(t, "badcsv", "password123", bcrypt.MinCost, new(`a,"b`)),
-		userSecret(t, "master", "password123", bcrypt.MinCost, new("ok,system:masters")),
-		userSecret(t, "odd", "password123", bcrypt.MinCost, new("\"two\nlines\"")),
-		userSecret(t, "hashless", "", 0, new("group")),
+		userSecret(t, "pinny", "password123", new(" group-for-mtls , two words,,\"with,comma\"\nsecond,line")),
+		userSecret(t, "alone", "pass:with:colons", nil),
+		userSecret(t, "nogroups", "password123", new("")),
+		userSecret(t, "blankgroups", "password123", new("\n")),
+		userSecret(t, "longest", long, nil),
+		userSecret(t, "badcsv", "password123", new(`a,"b`)),
+		userSecret(t, "master", "password123", new("ok,system:masters")),
+		userSecret(t, "odd", "password123", new("\"two\nlines\"")),
+		userSecret(t, "hashless", "", new("group")),
 		{ObjectMeta: metav1.ObjectMeta{Name: "badhash"}, Data: map[string][]byte{passwordHashKey: []byte("password123")}},
-		{ObjectMeta: metav1.ObjectMeta{Name: "newline"}, Data: map[string][]byte{
-			passwordHashKey: append(userSecret(t, "x", "password123", bcrypt.MinCost, nil).Data[passwordHashKey], '\n'),
-		}},
-		// In the format of htpasswd.
-		{ObjectMeta: metav1.ObjectMeta{Name: "htpasswd"}, Data: map[string][]byte{
-			passwordHashKey: bytes.Replace(
-				userSecret(t, "x", "password123", bcrypt.MinCost, nil).Data[passwordHashKey],
-				[]byte("$2a$"),
-				[]byte("$2y$"),
-				1,
-			),
+		{ObjectMeta: metav1.ObjectMeta{Name: "newline"}, Data: map[string][]byte{passwordHashKey: append(hash, '\n')}},
+		{ObjectMeta: metav1.ObjectMeta{Name: "htpasswd"}, Data: map[string][]byte{ // in its format
+			passwordHashKey: bytes.Replace(hash, []byte("$2a$"), []byte("$2y$"), 1),
 		}},
 		// The Secret of the serving certificate is not a user, even with a password in it.
-		userSecret(t, ServingSecretName, "password123", bcrypt.MinCost, nil),
+		userSecret(t, ServingSecretName, "password123", nil),
 	}
 	refused := func(version string) string {
 		return `{"kind":"TokenReview","apiVersion":"` + version + `","metadata":{},"spec":{},"status":{"user":{}}}` + "\n"
@@ -109,7 +96,7 @@ func TestWebhook(t *testing.T) {
 		kind    string
 		token   string
 		body    string // instead of version, kind and token
-		want    int
+		want    int    // default 200
 		answer  string // the response; empty for a refusal
 	}{
 		{name: "answers 404 for another path", path: "/", token: "pinny:password123", want: 404},
@@ -120,17 +107,13 @@ func TestWebhook(t *testing.T) {
 		{name: "answers 405 for PUT", method: "PUT", token: "pinny:password123", want: 405},
 		{name: "answers 405 before 415", method: "PUT", header: http.Header{"Content-Type": {"text/plain"}}, want: 405},
 		{
-			name:   "answers 415 for another content type",
-			header: http.Header{"Content-Type": {"application/xml"}},
-			token:  "pinny:password123",
-			want:   415,
+			name: "answers 415 for another content type", header: http.Header{"Content-Type": {"application/xml"}},
+			token: "pinny:password123", want: 415,
 		},
 		{name: "answers 415 without a content type", drop: "Content-Type", token: "pinny:password123", want: 415},
 		{
-			name:   "answers 415 to a client that takes only XML",
-			header: http.Header{"Accept": {"application/xml"}},
-			token:  "pinny:password123",
-			want:   415,
+			name: "answers 415 to a client that takes only XML", header: http.Header{"Accept": {"application/xml"}},
+			token: "pinny:password123", want: 415,
 		},
 		{name: "answers 415 without Accept", drop: "Accept", token: "pinny:password123", want: 415},
 		{name: "answers 415 before 400", header: http.Header{"Accept": {"application/xml"}}, body: "{", want: 415},
@@ -138,8 +121,7 @@ func TestWebhook(t *testing.T) {
 		{name: "answers 400 to half an object", body: `{"kind":"TokenReview"`, want: 400},
 		{
 			name: "answers 400 to fields of other types",
-			body: `{"apiVersion":"` + beta + `","kind":"TokenReview","spec":{"token":7}}`,
-			want: 400,
+			body: `{"apiVersion":"` + beta + `","kind":"TokenReview","spec":{"token":7}}`, want: 400,
 		},
 		{name: "answers 400 to no body", body: " ", want: 400},
 		{name: "answers 400 to a list", body: "[]", want: 400},
@@ -148,8 +130,7 @@ func TestWebhook(t *testing.T) {
 		{name: "answers 400 to another kind", kind: "SubjectAccessReview", token: "pinny:password123", want: 400},
 		{
 			name: "answers 400 to a field in other case",
-			body: `{"apiVersion":"` + beta + `","Kind":"TokenReview","spec":{"token":"pinny:password123"}}`,
-			want: 400,
+			body: `{"apiVersion":"` + beta + `","Kind":"TokenReview","spec":{"token":"pinny:password123"}}`, want: 400,
 		},
 		{name: "answers 400 to a token without a colon", token: "pinny", want: 400},
 		{name: "answers 400 to an empty token", token: "", want: 400},
@@ -157,110 +138,73 @@ func TestWebhook(t *testing.T) {
 		{name: "answers 500 for unreadable groups", token: "badcsv:password123", want: 500},
 
 		{
-			name:   "does not tell that groups are unreadable without the password",
-			token:  "badcsv:wrong",
-			want:   200,
+			name: "does not tell that groups are unreadable without the password", token: "badcsv:wrong",
 			answer: refused(beta),
 		},
-		{name: "refuses an unknown user", token: "nobody:password123", want: 200, answer: refused(beta)},
-		{name: "refuses a wrong password", token: "pinny:password124", want: 200, answer: refused(beta)},
+		{name: "refuses an unknown user", token: "nobody:password123", answer: refused(beta)},
+		{name: "refuses a wrong password", token: "pinny:password124", answer: refused(beta)},
+		{name: "refuses a wrong password of version v1", version: v1, token: "pinny:password124", answer: refused(v1)},
+		{name: "refuses an empty password", token: "pinny:", answer: refused(beta)},
+		{name: "refuses a blank password", token: "pinny: ", answer: refused(beta)},
+		{name: "refuses an empty username", token: ":password123", answer: refused(beta)},
+		{name: "refuses a lone colon", token: ":", answer: refused(beta)},
+		{name: "refuses a username in other case", token: "Pinny:password123", answer: refused(beta)},
+		{name: "refuses a system username", token: "system:masters:password123", answer: refused(beta)},
+		{name: "refuses a user with a system group", token: "master:password123", answer: refused(beta)},
+		{name: "refuses a user with a control character in a group", token: "odd:password123", answer: refused(beta)},
+		{name: "refuses a user without a hash", token: "hashless:password123", answer: refused(beta)},
+		{name: "refuses a user with a plain password for a hash", token: "badhash:password123", answer: refused(beta)},
+		{name: "refuses its own Secret", token: ServingSecretName + ":password123", answer: refused(beta)},
 		{
-			name:    "refuses a wrong password of version v1",
-			version: v1,
-			token:   "pinny:password124",
-			want:    200,
-			answer:  refused(v1),
-		},
-		{name: "refuses an empty password", token: "pinny:", want: 200, answer: refused(beta)},
-		{name: "refuses a blank password", token: "pinny: ", want: 200, answer: refused(beta)},
-		{name: "refuses an empty username", token: ":password123", want: 200, answer: refused(beta)},
-		{name: "refuses a lone colon", token: ":", want: 200, answer: refused(beta)},
-		{name: "refuses a username in other case", token: "Pinny:password123", want: 200, answer: refused(beta)},
-		{name: "refuses a system username", token: "system:masters:password123", want: 200, answer: refused(beta)},
-		{name: "refuses a user with a system group", token: "master:password123", want: 200, answer: refused(beta)},
-		{
-			name:   "refuses a user with a control character in a group",
-			token:  "odd:password123",
-			want:   200,
-			answer: refused(beta),
-		},
-		{name: "refuses a user without a hash", token: "hashless:password123", want: 200, answer: refused(beta)},
-		{
-			name:   "refuses a user with a plain password for a hash",
-			token:  "badhash:password123",
-			want:   200,
-			answer: refused(beta),
-		},
-		{name: "refuses its own Secret", token: ServingSecretName + ":password123", want: 200, answer: refused(beta)},
-		{
-			name: "accepts a user with groups", token: "pinny:password123", want: 200,
+			name: "accepts a user with groups", token: "pinny:password123",
 			answer: accepted(beta, `{"username":"pinny","groups":["group-for-mtls","two words","with,comma"]}`),
 		},
 		{
-			name: "accepts a user of version v1", version: v1, token: "pinny:password123", want: 200,
+			name: "accepts a user of version v1", version: v1, token: "pinny:password123",
 			answer: accepted(v1, `{"username":"pinny","groups":["group-for-mtls","two words","with,comma"]}`),
 		},
 		{
-			name:   "accepts a password with colons, and no groups",
-			token:  "alone:pass:with:colons",
-			want:   200,
+			name: "accepts a password with colons, and no groups", token: "alone:pass:with:colons",
 			answer: accepted(beta, `{"username":"alone"}`),
 		},
 		{
-			name:   "accepts a user with empty groups",
-			token:  "nogroups:password123",
-			want:   200,
+			name: "accepts a user with empty groups", token: "nogroups:password123",
 			answer: accepted(beta, `{"username":"nogroups"}`),
 		},
 		{
-			name:   "accepts a user with a line break for groups",
-			token:  "blankgroups:password123",
-			want:   200,
+			name: "accepts a user with a line break for groups", token: "blankgroups:password123",
 			answer: accepted(beta, `{"username":"blankgroups"}`),
 		},
+		{name: "accepts the longest password", token: "longest:" + long, answer: accepted(beta, `{"username":"longest"}`)},
 		{
-			name:   "accepts the longest password",
-			token:  "longest:" + long,
-			want:   200,
-			answer: accepted(beta, `{"username":"longest"}`),
-		},
-		{
-			name:   "accepts a hash with a line break after it",
-			token:  "newline:password123",
-			want:   200,
+			name: "accepts a hash with a line break after it", token: "newline:password123",
 			answer: accepted(beta, `{"username":"newline"}`),
 		},
 		{
-			name:   "accepts a hash of htpasswd",
-			token:  "htpasswd:password123",
-			want:   200,
+			name: "accepts a hash of htpasswd", token: "htpasswd:password123",
 			answer: accepted(beta, `{"username":"htpasswd"}`),
 		},
 		{
 			name:   "accepts a charset in the content type",
 			header: http.Header{"Content-Type": {"application/json; charset=utf-8"}},
 			token:  "alone:pass:with:colons",
-			want:   200,
 			answer: accepted(beta, `{"username":"alone"}`),
 		},
 		{
 			name:   "accepts application/* and parameters",
 			header: http.Header{"Accept": {"text/html, application/*;q=0.8"}},
 			token:  "alone:pass:with:colons",
-			want:   200,
 			answer: accepted(beta, `{"username":"alone"}`),
 		},
 		{
 			name:   "accepts */* in a second header line",
 			header: http.Header{"Accept": {"text/html", "*/*"}},
 			token:  "alone:pass:with:colons",
-			want:   200,
 			answer: accepted(beta, `{"username":"alone"}`),
 		},
 		{
 			name:   "ignores unknown fields",
 			body:   `{"apiVersion":"` + v1 + `","kind":"TokenReview","new":1,"spec":{"token":"alone:pass:with:colons","audiences":["a"]}}`,
-			want:   200,
 			answer: accepted(v1, `{"username":"alone"}`),
 		},
 	}
@@ -268,20 +212,14 @@ func TestWebhook(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			logged := new(bytes.Buffer)
-			log := funcr.New(
-				func(prefix, args string) { logged.WriteString(prefix + args + "\n") },
-				funcr.Options{Verbosity: 10},
-			)
+			log := funcr.New(func(prefix, args string) { logged.WriteString(prefix + args + "\n") },
+				funcr.Options{Verbosity: 10})
 			body := test.body
 			if body == "" {
-				body = reviewBody(or(test.version, beta), or(test.kind, "TokenReview"), test.token)
+				body = reviewBody(cmp.Or(test.version, beta), cmp.Or(test.kind, "TokenReview"), test.token)
 			}
-			request := httptest.NewRequestWithContext(
-				t.Context(),
-				or(test.method, "POST"),
-				or(test.path, "/authenticate"),
-				strings.NewReader(body),
-			)
+			request := httptest.NewRequestWithContext(t.Context(),
+				cmp.Or(test.method, "POST"), cmp.Or(test.path, "/authenticate"), strings.NewReader(body))
 			request.Header.Set("Content-Type", "application/json")
 			request.Header.Set("Accept", "application/json, */*")
 			for key, values := range test.header {
@@ -292,13 +230,13 @@ func TestWebhook(t *testing.T) {
 			}
 			recorder := httptest.NewRecorder()
 			newTestWebhook(t, log, secrets...).ServeHTTP(recorder, request)
-			if recorder.Code != test.want {
-				t.Errorf("status: want %d, got %d", test.want, recorder.Code)
+			if want := cmp.Or(test.want, 200); recorder.Code != want {
+				t.Errorf("status: want %d, got %d", want, recorder.Code)
 			}
-			if diff := cmp.Diff(test.answer, recorder.Body.String()); diff != "" {
+			if diff := gocmp.Diff(test.answer, recorder.Body.String()); diff != "" {
 				t.Errorf("body (-want +got):\n%s", diff)
 			}
-			if got := recorder.Header().Get("Content-Type"); test.want == 200 && got != "application/json" {
+			if got := recorder.Header().Get("Content-Type"); test.want == 0 && got != "application/json" {
 				t.Errorf("content type: got %q", got)
 			}
 			for _, secret := range []string{"password12", "pass:with", "$2a$", long} {
@@ -312,44 +250,26 @@ func TestWebhook(t *testing.T) {
 
 func TestWebhookAsksBusyClientsToRetry(t *testing.T) {
 	t.Parallel()
-	h := newTestWebhook(t, logr.Discard(), userSecret(t, "pinny", "password123", bcrypt.MinCost, nil))
+	h := newTestWebhook(t, logr.Discard(), userSecret(t, "pinny", "password123", nil))
 	h.logins = nil // as if full
-	request := httptest.NewRequestWithContext(
-		t.Context(),
-		"POST",
-		"/authenticate",
-		strings.NewReader(reviewBody(beta, "TokenReview", "pinny:password123")),
-	)
+	request := httptest.NewRequestWithContext(t.Context(), "POST", "/authenticate",
+		strings.NewReader(reviewBody(beta, "TokenReview", "pinny:password123")))
 	request.Header.Set("Content-Type", "application/json")
 	request.Header.Set("Accept", "*/*")
 	recorder := httptest.NewRecorder()
 	h.ServeHTTP(recorder, request)
 	if recorder.Code != http.StatusServiceUnavailable || recorder.Header().Get("Retry-After") == "" ||
 		recorder.Body.Len() > 0 {
-		t.Errorf(
-			"want an empty 503 with Retry-After, got %d, headers %v, body %q",
-			recorder.Code,
-			recorder.Header(),
-			recorder.Body,
-		)
+		t.Errorf("want an empty 503 with Retry-After, got %d, headers %v, body %q",
+			recorder.Code, recorder.Header(), recorder.Body)
 	}
-}
-
-func or(value, otherwise string) string {
-	if value == "" {
-		return otherwise
-	}
-	return value
 }
 
 // TestVerifyComparesForUnknownUsers checks that an unknown username costs a comparison, too: at bcrypt's default cost,
 // which is that of `htpasswd -C 10` in the how-to.
 func TestVerifyComparesForUnknownUsers(t *testing.T) {
 	t.Parallel()
-	h, err := newWebhook(fake.NewClientBuilder().Build(), "", 1, logr.Discard())
-	if err != nil {
-		t.Fatal(err)
-	}
+	h := must.Get(newWebhook(fake.NewClientBuilder().Build(), "", 1, logr.Discard()))(t)
 	if cost, err := bcrypt.Cost(h.unknown); err != nil || cost != bcrypt.DefaultCost {
 		t.Errorf("the hash for unknown users has cost %d, %v", cost, err)
 	}
@@ -371,7 +291,7 @@ func TestVerifyBoundsTheWork(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				h := newTestWebhook(t, logr.Discard(), userSecret(t, "pinny", "password123", bcrypt.MinCost, nil))
+				h := newTestWebhook(t, logr.Discard(), userSecret(t, "pinny", "password123", nil))
 				for range cap(h.seats) {
 					h.seats <- struct{}{}
 				}

@@ -88,7 +88,7 @@ func (c *Checker) Check(ctx context.Context, config *rest.Config) (Report, error
 	if err != nil {
 		return Report{}, fmt.Errorf("creating a client for access reviews: %w", err)
 	}
-	check := &check{Checker: c, client: client}
+	check := &check{Checker: c, client: client, known: map[string]bool{}}
 	for _, namespace := range c.Namespaces {
 		if err := check.rules(ctx, namespace); err != nil {
 			return Report{}, err
@@ -118,51 +118,41 @@ func (c *check) rules(ctx context.Context, namespace string) error {
 	}
 	c.report.Incomplete = c.report.Incomplete || review.Status.Incomplete
 	for _, rule := range review.Status.ResourceRules {
-		if !c.excessive(rule) || c.known[describe(rule, "")] {
+		if !c.excessive(rule) {
 			continue
 		}
-		if open, err := c.openToAll(ctx, allOf(rule, namespace)); err != nil || open {
-			if err != nil {
-				return err
-			}
-			continue
-		}
-		c.note(describe(rule, ""))
-		if err := c.ask(ctx, describe(rule, namespace), true, sample(rule, namespace)); err != nil {
+		if err := c.rule(ctx, describe(rule, ""), describe(rule, namespace), allOf(rule, namespace),
+			sample(rule, namespace)); err != nil {
 			return err
 		}
 	}
 	for _, rule := range review.Status.NonResourceRules {
 		paths := excessivePaths(rule)
+		if len(paths) == 0 || len(rule.Verbs) == 0 {
+			continue
+		}
 		what := strings.Join(rule.Verbs, ",") + " " + short(paths)
-		if len(paths) == 0 || len(rule.Verbs) == 0 || c.known[what] {
-			continue
-		}
-		if open, err := c.openToAll(ctx, allPaths(rule.Verbs, paths)); err != nil || open {
-			if err != nil {
-				return err
-			}
-			continue
-		}
-		c.note(what)
-		if err := c.ask(ctx, what, true, authorizationv1.SelfSubjectAccessReviewSpec{
-			NonResourceAttributes: &authorizationv1.NonResourceAttributes{
-				Path: strings.TrimSuffix(paths[0], "*"),
-				Verb: rule.Verbs[0],
-			},
-		}); err != nil {
+		if err := c.rule(ctx, what, what, allPaths(rule.Verbs, paths),
+			pathQuestion(rule.Verbs[0], strings.TrimSuffix(paths[0], "*"))); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// note records an excessive rule.
-func (c *check) note(rule string) {
-	if c.known == nil {
-		c.known = map[string]bool{}
+// rule records an excessive rule, unless it is known or open to all. The response to sample names the binding.
+func (c *check) rule(
+	ctx context.Context, key, what string, all []authorizationv1.SelfSubjectAccessReviewSpec,
+	sample authorizationv1.SelfSubjectAccessReviewSpec,
+) error {
+	if c.known[key] {
+		return nil
 	}
-	c.known[rule] = true
+	if open, err := c.openToAll(ctx, all); err != nil || open {
+		return err
+	}
+	c.known[key] = true
+	return c.ask(ctx, what, true, sample)
 }
 
 // sample returns a review that rule permits. The response names the binding.
@@ -173,13 +163,7 @@ func sample(rule authorizationv1.ResourceRule, namespace string) authorizationv1
 		}
 		return some[0]
 	}
-	return question(
-		namespace,
-		first(rule.Verbs),
-		first(rule.APIGroups),
-		first(rule.Resources),
-		first(rule.ResourceNames),
-	)
+	return question(namespace, first(rule.Verbs), first(rule.APIGroups), first(rule.Resources), first(rule.ResourceNames))
 }
 
 // question returns a review for one permission. The resource may have a subresource after a slash.
@@ -188,6 +172,13 @@ func question(namespace, verb, group, resource, name string) authorizationv1.Sel
 	return authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
 		Namespace: namespace, Verb: verb, Group: group, Resource: resource, Subresource: subresource, Name: name,
 	}}
+}
+
+// pathQuestion is question for a non-resource path.
+func pathQuestion(verb, path string) authorizationv1.SelfSubjectAccessReviewSpec {
+	return authorizationv1.SelfSubjectAccessReviewSpec{
+		NonResourceAttributes: &authorizationv1.NonResourceAttributes{Path: path, Verb: verb},
+	}
 }
 
 // questions asks for the most dangerous permissions one by one. It also works with authorizers that cannot list rules.
@@ -227,10 +218,7 @@ func (c *check) questions(ctx context.Context) error {
 // ask records an excess if the credential has this permission. If certain is true, the excess is known, and the review
 // only provides the reason.
 func (c *check) ask(
-	ctx context.Context,
-	what string,
-	certain bool,
-	spec authorizationv1.SelfSubjectAccessReviewSpec,
+	ctx context.Context, what string, certain bool, spec authorizationv1.SelfSubjectAccessReviewSpec,
 ) error {
 	if len(c.report.Excess) >= maxExcess {
 		return nil

@@ -21,11 +21,17 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	apiwatch "k8s.io/apimachinery/pkg/watch"
 	coordinationv1ac "k8s.io/client-go/applyconfigurations/coordination/v1"
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 )
 
 // The heartbeat interval and timeout are those of nodes.
@@ -180,11 +186,7 @@ func (r *Registry) goneFor(other observed, long time.Duration, now time.Time) bo
 	if r.aliveSince.IsZero() {
 		return false
 	}
-	since := other.at
-	if r.aliveSince.After(since) {
-		since = r.aliveSince
-	}
-	return now.Sub(since) > long
+	return min(now.Sub(other.at), now.Sub(r.aliveSince)) > long
 }
 
 // Run renews this replica's Lease and watches those of the others until ctx ends. Then it deletes its own Lease.
@@ -239,13 +241,9 @@ func (r *Registry) write(ctx context.Context, report Report) error {
 	if err != nil {
 		return fmt.Errorf("encoding the report: %w", err)
 	}
-	labels := maps.Clone(r.options.Labels)
-	if labels == nil {
-		labels = map[string]string{}
-	}
-	labels[labelOf] = r.options.Group
 	lease := coordinationv1ac.Lease(r.lease, "").
-		WithLabels(labels).
+		WithLabels(r.options.Labels).
+		WithLabels(map[string]string{labelOf: r.options.Group}).
 		WithAnnotations(map[string]string{annotationReport: string(content)}).
 		WithSpec(coordinationv1ac.LeaseSpec().
 			WithHolderIdentity(r.options.Name).
@@ -272,15 +270,10 @@ func (r *Registry) leave(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	err := r.options.Leases.Delete(
-		ctx,
-		r.lease,
-		metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(uid))},
-	)
+	err := r.options.Leases.Delete(ctx, r.lease,
+		metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(uid))})
 	if err != nil && !apierrors.IsNotFound(err) {
-		klog.FromContext(ctx).
-			V(2).
-			Info("Failed to delete this replica's Lease", "lease", r.lease, "problem", err.Error())
+		klog.FromContext(ctx).V(2).Info("Failed to delete this replica's Lease", "lease", r.lease, "problem", err.Error())
 	}
 }
 
@@ -291,12 +284,9 @@ func (r *Registry) cleanUp(ctx context.Context) {
 	}
 	for _, lease := range r.abandoned() {
 		uid, version := lease.UID, lease.ResourceVersion
-		err := r.options.Leases.Delete(
-			ctx,
-			lease.Name,
-			metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version}},
-		)
-		if err == nil {
+		if err := r.options.Leases.Delete(ctx, lease.Name, metav1.DeleteOptions{
+			Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version},
+		}); err == nil {
 			klog.FromContext(ctx).Info("Deleted the Lease of a stopped replica", "lease", klog.KObj(lease))
 		}
 	}
@@ -337,4 +327,91 @@ func shorten(text string) string {
 		end--
 	}
 	return text[:end] + "…"
+}
+
+// watch watches the Leases of all replicas until ctx ends.
+func (r *Registry) watch(ctx context.Context) {
+	selector := labels.SelectorFromSet(labels.Set{labelOf: r.options.Group}).String()
+	from := &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+			options.LabelSelector = selector
+			return r.options.Leases.List(ctx, options)
+		},
+		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (apiwatch.Interface, error) {
+			options.LabelSelector = selector
+			return r.options.Leases.Watch(ctx, options)
+		},
+	}
+	cache.NewReflectorWithOptions(from, &coordinationv1.Lease{}, (*store)(r), cache.ReflectorOptions{
+		Name: "leases of " + r.options.Group,
+		// Retries fast after an outage, like internal/informer.
+		Backoff: &wait.Backoff{Duration: 200 * time.Millisecond, Cap: 5 * time.Second, Steps: 6, Factor: 2, Jitter: 0.5},
+	}).RunWithContext(ctx)
+}
+
+// store makes the Registry a cache.ReflectorStore.
+type store Registry
+
+var _ cache.ReflectorStore = &store{}
+
+// Add implements cache.ReflectorStore.
+func (s *store) Add(object any) error { return s.Update(object) }
+
+// Update implements cache.ReflectorStore.
+func (s *store) Update(object any) error { return s.change(object, (*Registry).observe) }
+
+// Delete implements cache.ReflectorStore.
+func (s *store) Delete(object any) error {
+	return s.change(object, func(r *Registry, lease *coordinationv1.Lease) { delete(r.others, lease.Name) })
+}
+
+func (s *store) change(object any, do func(*Registry, *coordinationv1.Lease)) error {
+	lease, ok := object.(*coordinationv1.Lease)
+	if !ok {
+		return fmt.Errorf("got a %T instead of a Lease", object)
+	}
+	r := (*Registry)(s)
+	r.mu.Lock()
+	do(r, lease)
+	r.mu.Unlock()
+	r.notify()
+	return nil
+}
+
+// Replace implements cache.ReflectorStore.
+func (s *store) Replace(list []any, _ string) error {
+	r := (*Registry)(s)
+	r.mu.Lock()
+	there := map[string]bool{}
+	for _, object := range list {
+		if lease, ok := object.(*coordinationv1.Lease); ok {
+			there[lease.Name] = true
+			r.observe(lease)
+		}
+	}
+	maps.DeleteFunc(r.others, func(name string, _ observed) bool { return !there[name] })
+	r.mu.Unlock()
+	r.notify()
+	return nil
+}
+
+// Resync implements cache.ReflectorStore.
+func (*store) Resync() error { return nil }
+
+// observe records a Lease. A report that cannot be read, such as that of a newer agent, still shows that the replica is
+// alive.
+func (r *Registry) observe(lease *coordinationv1.Lease) {
+	now := observed{at: r.options.Clock.Now(), lease: lease}
+	if err := json.Unmarshal([]byte(lease.Annotations[annotationReport]), &now.report); err != nil {
+		now.report = Report{Problem: "this version of the agent cannot read its report"}
+	}
+	now.report.Name = ptr.Deref(lease.Spec.HolderIdentity, lease.Name)
+	now.report.Problem = shorten(now.report.Problem)
+	if lease.Spec.RenewTime != nil {
+		now.renew = *lease.Spec.RenewTime
+	}
+	if before, ok := r.others[lease.Name]; ok && before.renew.Equal(&now.renew) {
+		now.at = before.at
+	}
+	r.others[lease.Name] = now
 }

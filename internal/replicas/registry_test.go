@@ -2,6 +2,7 @@ package replicas
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 func leaseOf(name, report string, renew time.Time) *coordinationv1.Lease {
@@ -40,16 +42,12 @@ func TestSigners(t *testing.T) {
 	b.PublishSigner("mine")
 	b.Publish(Report{SHA256: "1"})
 	into := (*store)(b)
-	if err := into.Replace([]any{leaseOf("a", `{"sha256":"1"}`, now.Now())}, "1"); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, into.Replace([]any{leaseOf("a", `{"sha256":"1"}`, now.Now())}, "1"))
 	if got := b.Signers(); got != "" || b.Live()[1] != (Report{Name: "b", SHA256: "1", Signer: "mine"}) {
 		t.Errorf("got %q, %+v", got, b.Live())
 	}
 	before := calls
-	if err := into.Update(leaseOf("a", `{"sha256":"1","signer":"no response"}`, now.Now())); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, into.Update(leaseOf("a", `{"sha256":"1","signer":"no response"}`, now.Now())))
 	if got := b.Signers(); got != "a: no response\n" || calls != before+1 {
 		t.Errorf("got %q, %d calls", got, calls-before)
 	}
@@ -67,12 +65,6 @@ func TestLive(t *testing.T) {
 	)
 	b.Publish(Report{SHA256: "1"})
 	into := (*store)(b)
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
 	expect := func(what string, want ...Report) {
 		t.Helper()
 		if diff := cmp.Diff(want, b.Live()); diff != "" {
@@ -91,17 +83,13 @@ func TestLive(t *testing.T) {
 	}
 
 	expect("alone", own)
-	must(
-		into.Replace(
-			[]any{leaseOf("a", `{"sha256":"1"}`, theirs), leaseOf("c", `{"problem":"KeyMismatch: x"}`, theirs)},
-			"1",
-		),
-	)
+	must.Do(t, into.Replace(
+		[]any{leaseOf("a", `{"sha256":"1"}`, theirs), leaseOf("c", `{"problem":"KeyMismatch: x"}`, theirs)}, "1"))
 	expect("it takes no notice of anybody's clock", a, own, c)
 	if calls != 1 {
 		t.Errorf("%d calls of Changed, want 1", calls)
 	}
-	must(into.Update(leaseOf("a", `{"sha256":"1"}`, theirs.Add(time.Second))))
+	must.Do(t, into.Update(leaseOf("a", `{"sha256":"1"}`, theirs.Add(time.Second))))
 	if calls != 1 {
 		t.Error("it calls Changed for a renewal that changes nothing")
 	}
@@ -112,25 +100,22 @@ func TestLive(t *testing.T) {
 	b.aliveSince = now.Now()
 	now.Step(goneAfter)
 	expect("it gives everybody time to come back", a, own, c)
-	must(into.Update(leaseOf("a", `{"sha256":"1"}`, theirs.Add(2*time.Second))))
+	must.Do(t, into.Update(leaseOf("a", `{"sha256":"1"}`, theirs.Add(2*time.Second))))
 	now.Step(time.Second)
 	expect("it leaves out who did not come back", a, own)
 	if gone := b.abandoned(); len(gone) != 0 {
 		t.Errorf("it would remove %v, too early", gone)
 	}
 	now.Step(removeAfter)
-	must(into.Update(leaseOf("a", `{"sha256":"1"}`, theirs.Add(3*time.Second))))
+	must.Do(t, into.Update(leaseOf("a", `{"sha256":"1"}`, theirs.Add(3*time.Second))))
 	if gone := b.abandoned(); len(gone) != 1 || gone[0].Name != "lease-c" {
 		t.Errorf("it would remove %v, want the Lease of c", gone)
 	}
 
-	must(into.Update(leaseOf("a", `nonsense`, theirs.Add(4*time.Second))))
-	expect(
-		"it counts who reports in another way",
-		Report{Name: "a", Problem: "this version of the agent cannot read its report"},
-		own,
-	)
-	must(into.Delete(leaseOf("a", "", theirs)))
+	must.Do(t, into.Update(leaseOf("a", `nonsense`, theirs.Add(4*time.Second))))
+	expect("it counts who reports in another way",
+		Report{Name: "a", Problem: "this version of the agent cannot read its report"}, own)
+	must.Do(t, into.Delete(leaseOf("a", "", theirs)))
 	expect("it forgets who left", own)
 	if err := into.Add("x"); err == nil {
 		t.Error("it takes anything for a Lease")
@@ -147,10 +132,7 @@ func TestLive(t *testing.T) {
 func TestRegistries(t *testing.T) {
 	t.Parallel()
 	cluster := testkit.Cluster(t, devcluster.Options{})
-	client, err := coordinationv1client.NewForConfig(cluster.AdminConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := must.Get(coordinationv1client.NewForConfig(cluster.AdminConfig()))(t)
 	writes := &atomic.Int64{} // of replica one
 	start := func(name string) (*Registry, func()) {
 		writes := writes
@@ -164,29 +146,18 @@ func TestRegistries(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
 		ended := make(chan struct{})
 		go func() { defer close(ended); b.Run(ctx) }()
-		var stopped atomic.Bool
-		stop := func() {
-			if stopped.CompareAndSwap(false, true) {
-				cancel()
-				<-ended
-			}
-		}
+		stop := func() { cancel(); <-ended }
 		t.Cleanup(stop)
 		return b, stop
 	}
 	expect := func(b *Registry, want ...Report) {
 		t.Helper()
-		deadline := time.Now().Add(30 * time.Second)
-		for {
-			diff := cmp.Diff(want, b.Live())
-			if diff == "" {
-				return
+		testkit.Eventually(t, 30*time.Second, func() error {
+			if diff := cmp.Diff(want, b.Live()); diff != "" {
+				return fmt.Errorf("the reports (-want +got):\n%s", diff)
 			}
-			if time.Now().After(deadline) {
-				t.Fatalf("the reports never arrived (-want +got):\n%s", diff)
-			}
-			time.Sleep(20 * time.Millisecond)
-		}
+			return nil
+		})
 	}
 	one, _ := start("one")
 	two, stopTwo := start("two")
@@ -198,10 +169,8 @@ func TestRegistries(t *testing.T) {
 	expect(one, Report{Name: "one", SHA256: "1"}, Report{Name: "two", SHA256: "1"})
 	expect(two, Report{Name: "one", SHA256: "1"}, Report{Name: "two", SHA256: "1"})
 
-	var leases *coordinationv1.LeaseList
-	if leases, err = client.Leases("default").
-		List(t.Context(), metav1.ListOptions{LabelSelector: "app=x"}); err != nil ||
-		len(leases.Items) != 2 {
+	byLabel := metav1.ListOptions{LabelSelector: "app=x"}
+	if leases, err := client.Leases("default").List(t.Context(), byLabel); err != nil || len(leases.Items) != 2 {
 		t.Errorf("the Leases are %+v (%v)", leases, err)
 	}
 	stopTwo()
@@ -216,20 +185,13 @@ func TestRegistries(t *testing.T) {
 		one.Publish(Report{SHA256: strconv.Itoa(i)})
 		time.Sleep(time.Millisecond) // the load, not a wait
 	}
-	deadline := time.Now().Add(30 * time.Second)
-	for {
-		lease, err := client.Leases("default").Get(t.Context(), one.lease, metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
+	testkit.Eventually(t, 30*time.Second, func() error {
+		lease := must.Get(client.Leases("default").Get(t.Context(), one.lease, metav1.GetOptions{}))(t)
+		if !strings.Contains(lease.Annotations[annotationReport], `"199"`) {
+			return fmt.Errorf("the latest report was not written: %v", lease.Annotations)
 		}
-		if strings.Contains(lease.Annotations[annotationReport], `"199"`) {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("the latest report was not written: %v", lease.Annotations)
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
+		return nil
+	})
 	if wrote, limit := writes.Load()-before, int64(time.Since(began)/writeEvery)+2; wrote > limit {
 		t.Errorf("it wrote %d times, want at most %d", wrote, limit)
 	}
@@ -242,9 +204,7 @@ type counted struct {
 }
 
 func (c counted) Apply(
-	ctx context.Context,
-	lease *coordinationv1ac.LeaseApplyConfiguration,
-	options metav1.ApplyOptions,
+	ctx context.Context, lease *coordinationv1ac.LeaseApplyConfiguration, options metav1.ApplyOptions,
 ) (*coordinationv1.Lease, error) {
 	c.writes.Add(1)
 	return c.LeaseInterface.Apply(ctx, lease, options)

@@ -65,11 +65,11 @@ func (a *Accounts) Check(ctx context.Context, server *rest.Config) (constrained 
 func (a *Accounts) checkGuard(ctx context.Context) error {
 	masters := &rbacv1.ClusterRole{
 		ObjectMeta: metav1.ObjectMeta{Name: NamePrefix + "guard-check", Labels: labels(a.Namespace)},
-		Rules:      identityRules(Identity{Username: probeUser, Groups: []string{"system:masters"}}, verbImpersonate, ""),
+		Rules:      legacyRules(Identity{Username: probeUser, Groups: []string{"system:masters"}}),
 	}
 	collected := &rbacv1.ClusterRole{
 		ObjectMeta: metav1.ObjectMeta{Name: masters.Name, Labels: labels(a.Namespace)},
-		Rules:      identityRules(Identity{Username: probeUser}, verbImpersonate, ""),
+		Rules:      legacyRules(Identity{Username: probeUser}),
 	}
 	collected.Labels[rbacv1.GroupName+"/aggregate-to-view"] = "true" // every viewer would get its rules
 	for _, role := range []*rbacv1.ClusterRole{masters, collected} {

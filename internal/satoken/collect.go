@@ -6,9 +6,10 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 )
 
 const pageSize = 500
@@ -27,18 +28,23 @@ func (a *Accounts) Collect(ctx context.Context, all bool) error {
 	kept := map[string]bool{}
 	var problems []error
 	deadline := a.Clock.Now().Add(-skew)
-	err = a.eachAccount(ctx, func(account *corev1.ServiceAccount) {
+	accounts := a.Manager.CoreV1().ServiceAccounts(a.Namespace)
+	err = a.each("service accounts", func(options metav1.ListOptions) (list, error) {
+		return accounts.List(ctx, options)
+	}, func(item runtime.Object) error {
+		account := item.(*corev1.ServiceAccount)
 		if !all && until(account).After(deadline) {
 			kept[account.Name] = true
-			return
+			return nil
 		}
-		err := a.Manager.CoreV1().ServiceAccounts(a.Namespace).Delete(ctx, account.Name, unchanged(account))
+		err := accounts.Delete(ctx, account.Name, unchanged(account))
 		if err != nil && !apierrors.IsNotFound(err) {
 			kept[account.Name] = true // in use again, or the API server is unavailable
 			if !apierrors.IsConflict(err) {
 				problems = append(problems, fmt.Errorf("deleting service account %q: %w", account.Name, err))
 			}
 		}
+		return nil
 	})
 	if err != nil {
 		return err
@@ -68,63 +74,42 @@ func gone(err error) error {
 // grants returns all roles and bindings by name.
 func (a *Accounts) grants(ctx context.Context) (roles, bindings map[string]metav1.Object, err error) {
 	roles, bindings = map[string]metav1.Object{}, map[string]metav1.Object{}
-	err = eachPage(a.options(), func(options metav1.ListOptions) (string, error) {
-		page, err := a.Manager.RbacV1().ClusterRoles().List(ctx, options)
-		if err != nil {
-			return "", fmt.Errorf("listing ClusterRoles: %w", err)
+	// Only the fields for a precondition are kept: a thousand roles with a thousand groups take many megabytes.
+	keepIn := func(kept map[string]metav1.Object) func(runtime.Object) error {
+		return func(item runtime.Object) error {
+			object := item.(metav1.Object)
+			kept[object.GetName()] = &metav1.ObjectMeta{UID: object.GetUID(), ResourceVersion: object.GetResourceVersion()}
+			return nil
 		}
-		for i := range page.Items {
-			roles[page.Items[i].Name] = identityOf(&page.Items[i])
-		}
-		return page.Continue, nil
-	})
-	if err != nil {
+	}
+	if err := a.each("ClusterRoles", func(options metav1.ListOptions) (list, error) {
+		return a.Manager.RbacV1().ClusterRoles().List(ctx, options)
+	}, keepIn(roles)); err != nil {
 		return nil, nil, err
 	}
-	err = eachPage(a.options(), func(options metav1.ListOptions) (string, error) {
-		page, err := a.Manager.RbacV1().ClusterRoleBindings().List(ctx, options)
-		if err != nil {
-			return "", fmt.Errorf("listing ClusterRoleBindings: %w", err)
-		}
-		for i := range page.Items {
-			bindings[page.Items[i].Name] = identityOf(&page.Items[i])
-		}
-		return page.Continue, nil
-	})
-	return roles, bindings, err
+	return roles, bindings, a.each("ClusterRoleBindings", func(options metav1.ListOptions) (list, error) {
+		return a.Manager.RbacV1().ClusterRoleBindings().List(ctx, options)
+	}, keepIn(bindings))
 }
 
-// identityOf keeps only the fields for a precondition: a thousand roles with a thousand groups take many megabytes.
-func identityOf[T interface {
-	*rbacv1.ClusterRole | *rbacv1.ClusterRoleBinding
-	metav1.Object
-}](object T) metav1.Object {
-	return &metav1.ObjectMeta{UID: object.GetUID(), ResourceVersion: object.GetResourceVersion()}
+type list interface {
+	runtime.Object
+	metav1.ListInterface
 }
 
-func (a *Accounts) eachAccount(ctx context.Context, visit func(*corev1.ServiceAccount)) error {
-	return eachPage(a.options(), func(options metav1.ListOptions) (string, error) {
-		page, err := a.Manager.CoreV1().ServiceAccounts(a.Namespace).List(ctx, options)
-		if err != nil {
-			return "", fmt.Errorf("listing service accounts: %w", err)
-		}
-		for i := range page.Items {
-			visit(&page.Items[i])
-		}
-		return page.Continue, nil
-	})
-}
-
-func (a *Accounts) options() metav1.ListOptions {
-	return metav1.ListOptions{LabelSelector: NamespaceLabel + "=" + a.Namespace, Limit: pageSize}
-}
-
-func eachPage(options metav1.ListOptions, list func(metav1.ListOptions) (next string, err error)) error {
+// each visits all objects of this package, page by page.
+func (a *Accounts) each(
+	kind string, read func(metav1.ListOptions) (list, error), visit func(runtime.Object) error,
+) error {
+	options := metav1.ListOptions{LabelSelector: NamespaceLabel + "=" + a.Namespace, Limit: pageSize}
 	for {
-		next, err := list(options)
-		if err != nil || next == "" {
+		page, err := read(options)
+		if err != nil {
+			return fmt.Errorf("listing %s: %w", kind, err)
+		}
+		if err := apimeta.EachListItem(page, visit); err != nil || page.GetContinue() == "" {
 			return err
 		}
-		options.Continue = next
+		options.Continue = page.GetContinue()
 	}
 }

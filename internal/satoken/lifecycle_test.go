@@ -18,6 +18,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // later is a clock that is ahead.
@@ -61,9 +62,7 @@ func (r *real) testAtOnce(t *testing.T, constrained bool) {
 func (r *real) testTampering(t *testing.T, constrained bool) {
 	t.Helper()
 	user := Identity{Username: "cleo", Groups: []string{"dev"}}
-	if _, err := r.accounts.Issue(t.Context(), user, constrained); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(r.accounts.Issue(t.Context(), user, constrained))(t)
 	id, _ := user.normal()
 	name := id.name(accountsNamespace)
 	bindings, roles := r.admin.RbacV1().ClusterRoleBindings(), r.admin.RbacV1().ClusterRoles()
@@ -72,21 +71,11 @@ func (r *real) testTampering(t *testing.T, constrained bool) {
 		t.Fatal(err)
 	}
 	bound.Subjects = append(bound.Subjects, rbacv1.Subject{Kind: "User", APIGroup: rbacv1.GroupName, Name: "mallory"})
-	if _, err := bindings.Update(t.Context(), bound, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	permits, err := roles.Get(t.Context(), name, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Get(bindings.Update(t.Context(), bound, metav1.UpdateOptions{}))(t)
+	permits := must.Get(roles.Get(t.Context(), name, metav1.GetOptions{}))(t)
 	permits.Rules = append(permits.Rules, legacyRules(Identity{Username: "boss"})...)
-	if _, err := roles.Update(t.Context(), permits, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	credential, err := r.accounts.Issue(t.Context(), user, constrained)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Get(roles.Update(t.Context(), permits, metav1.UpdateOptions{}))(t)
+	credential := must.Get(r.accounts.Issue(t.Context(), user, constrained))(t)
 	boss := map[string][]string{"Impersonate-User": {"boss"}}
 	if _, err := whoAmI(t.Context(), r.as(t, credential.Token, boss)); !apierrors.IsForbidden(err) {
 		t.Errorf("what was added to the role is still there: %v", err)
@@ -95,34 +84,21 @@ func (r *real) testTampering(t *testing.T, constrained bool) {
 		t.Errorf("what was added to the binding is still there: %+v, %v", bound, err)
 	}
 	// the role of a binding is immutable, so the binding must be recreated
-	if err := bindings.Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, bindings.Delete(t.Context(), name, metav1.DeleteOptions{}))
 	bound.ObjectMeta = metav1.ObjectMeta{Name: name}
 	bound.RoleRef.Name = "view"
-	if _, err := bindings.Create(t.Context(), bound, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(bindings.Create(t.Context(), bound, metav1.CreateOptions{}))(t)
 	if _, err := r.accounts.Issue(t.Context(), user, constrained); err == nil {
 		t.Error("a binding that is not ours is taken over")
 	}
-	if err := bindings.Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, bindings.Delete(t.Context(), name, metav1.DeleteOptions{}))
 	if _, err := r.accounts.Issue(t.Context(), user, constrained); err != nil {
 		t.Error(err)
 	}
 	// an account whose annotations name another user
 	accounts := r.admin.CoreV1().ServiceAccounts(accountsNamespace)
-	if _, err := accounts.Patch(
-		t.Context(),
-		name,
-		"application/merge-patch+json",
-		[]byte(`{"metadata":{"annotations":{"concierge.pinniped.dev/username":"boss"}}}`),
-		metav1.PatchOptions{},
-	); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(accounts.Patch(t.Context(), name, "application/merge-patch+json",
+		[]byte(`{"metadata":{"annotations":{"concierge.pinniped.dev/username":"boss"}}}`), metav1.PatchOptions{}))(t)
 	if _, err := r.accounts.Issue(t.Context(), user, constrained); err == nil ||
 		!strings.Contains(err.Error(), "another user's") {
 		t.Errorf("got %v", err)
@@ -143,9 +119,7 @@ func (r *real) testCollector(t *testing.T, constrained bool) {
 		t.Helper()
 		collector := r.replica(t)
 		collector.Clock = later{by: by}
-		if err := collector.Collect(t.Context(), every); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, collector.Collect(t.Context(), every))
 		return r.versions(t)
 	}
 	has := func(versions map[string]string) int {
@@ -161,18 +135,12 @@ func (r *real) testCollector(t *testing.T, constrained bool) {
 		t.Errorf("%d of 3 objects are left after the last token has expired", left)
 	}
 	// A login has used the account since the collector read it: it stays.
-	if _, err := r.accounts.Issue(t.Context(), user, constrained); err != nil {
-		t.Fatal(err)
-	}
-	observed, err := r.admin.CoreV1().ServiceAccounts(accountsNamespace).Get(t.Context(), name, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Get(r.accounts.Issue(t.Context(), user, constrained))(t)
+	observed := must.Get(
+		r.admin.CoreV1().ServiceAccounts(accountsNamespace).Get(t.Context(), name, metav1.GetOptions{}))(t)
 	ahead := r.replica(t)
 	ahead.Clock = later{by: hold} // a login an hour later, which writes
-	if _, err := ahead.Issue(t.Context(), user, constrained); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(ahead.Issue(t.Context(), user, constrained))(t)
 	err = r.accounts.Manager.CoreV1().ServiceAccounts(accountsNamespace).Delete(t.Context(), name, unchanged(observed))
 	if !apierrors.IsConflict(err) {
 		t.Errorf("want a conflict, got %v", err)
@@ -182,14 +150,8 @@ func (r *real) testCollector(t *testing.T, constrained bool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := r.admin.CoreV1().
-		ServiceAccounts(accountsNamespace).
-		Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := r.accounts.Issue(t.Context(), user, constrained); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, r.admin.CoreV1().ServiceAccounts(accountsNamespace).Delete(t.Context(), name, metav1.DeleteOptions{}))
+	must.Get(r.accounts.Issue(t.Context(), user, constrained))(t)
 	rbac := r.accounts.Manager.RbacV1()
 	if err := rbac.ClusterRoles().Delete(t.Context(), name, unchanged(roles[name])); !apierrors.IsConflict(err) {
 		t.Errorf("role: want a conflict, got %v", err)
@@ -198,10 +160,7 @@ func (r *real) testCollector(t *testing.T, constrained bool) {
 		t.Errorf("binding: want a conflict, got %v", err)
 	}
 	// The strategy is turned off: nothing is left, and tokens stop working once the API server's cache of them expires.
-	credential, err = r.accounts.Issue(t.Context(), user, constrained)
-	if err != nil {
-		t.Fatal(err)
-	}
+	credential = must.Get(r.accounts.Issue(t.Context(), user, constrained))(t)
 	if left := collect(0, true); len(left) != 0 {
 		t.Errorf("left: %v", left)
 	}

@@ -3,7 +3,6 @@ package satoken
 import (
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -56,10 +55,7 @@ func account(namespace string, id Identity, until time.Time) *corev1.ServiceAcco
 
 // until returns when the last token of an account expires, or the zero time if unknown.
 func until(account *corev1.ServiceAccount) time.Time {
-	at, err := time.Parse(time.RFC3339, account.Annotations[untilAnnotation])
-	if err != nil {
-		return time.Time{}
-	}
+	at, _ := time.Parse(time.RFC3339, account.Annotations[untilAnnotation])
 	return at
 }
 
@@ -133,9 +129,4 @@ func identityRules(id Identity, verb, usersGroup string) []rbacv1.PolicyRule {
 		rules = append(rules, rule(authenticationGroup, "userextras/"+key, id.Extra[key]...))
 	}
 	return rules
-}
-
-// cutExtra returns the extra key of a resource "userextras/KEY".
-func cutExtra(resource string) (key string, ok bool) {
-	return strings.CutPrefix(resource, "userextras/")
 }

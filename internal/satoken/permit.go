@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -60,15 +61,14 @@ func (a *Accounts) writeRole(ctx context.Context, want *rbacv1.ClusterRole) ([]r
 		if err != nil {
 			return nil, err
 		}
-		before := have.Rules
 		if sameMeta(have.ObjectMeta, want.ObjectMeta) && have.AggregationRule == nil &&
 			equality.Semantic.DeepEqual(have.Rules, want.Rules) {
-			return before, nil
+			return have.Rules, nil
 		}
 		changed := want.DeepCopy()
 		changed.ResourceVersion = have.ResourceVersion
 		_, err = roles.Update(ctx, changed, metav1.UpdateOptions{})
-		return before, err
+		return have.Rules, err
 	})
 }
 
@@ -148,18 +148,12 @@ var errNoEffect = errors.New("the API server still uses the old one")
 
 // waitForEffect waits until the API server authorizes the account as expected.
 func (a *Accounts) waitForEffect(
-	ctx context.Context,
-	account *corev1.ServiceAccount,
-	p permission,
-	allowed bool,
+	ctx context.Context, account *corev1.ServiceAccount, p permission, allowed bool,
 ) error {
 	last := errNoEffect
 	err := wait.PollUntilContextTimeout(ctx, effectInterval, effectTimeout, true,
 		func(ctx context.Context) (bool, error) {
-			resource, subresource := p.resource, ""
-			if key, ok := cutExtra(p.resource); ok {
-				resource, subresource = "userextras", key
-			}
+			resource, subresource, _ := strings.Cut(p.resource, "/") // userextras/KEY
 			review, err := a.Reviewer.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
 				Spec: authorizationv1.SubjectAccessReviewSpec{
 					User:   "system:serviceaccount:" + account.Namespace + ":" + account.Name,

@@ -20,6 +20,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 const (
@@ -36,21 +37,11 @@ func startReal(t *testing.T, args ...string) *real {
 		),
 		ExtraAPIServerArgs: args,
 	})
-	admin, err := kubernetes.NewForConfig(cluster.AdminConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
+	admin := must.Get(kubernetes.NewForConfig(cluster.AdminConfig()))(t)
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: managerNamespace}}
-	if _, err := admin.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if err := cluster.Install(t.Context(), "../../deploy/serviceaccounttokens"); err != nil {
-		t.Fatal(err)
-	}
-	manager, err := cluster.ServiceAccountConfig(t.Context(), managerNamespace, managerName)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Get(admin.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}))(t)
+	must.Do(t, cluster.Install(t.Context(), "../../deploy/serviceaccounttokens"))
+	manager := must.Get(cluster.ServiceAccountConfig(t.Context(), managerNamespace, managerName))(t)
 	r := &real{Cluster: cluster, admin: admin, manager: manager}
 	r.accounts = r.replica(t)
 	testkit.Eventually(t, time.Minute, func() error { // the API server compiles the policy in the background
@@ -63,11 +54,7 @@ func startReal(t *testing.T, args ...string) *real {
 // replica is the Accounts of another replica.
 func (r *real) replica(t *testing.T) *Accounts {
 	t.Helper()
-	client, err := kubernetes.NewForConfig(r.manager)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return New(client, r.admin, accountsNamespace, 1000)
+	return r.withManager(t, r.manager)
 }
 
 // as returns a client with this token and these headers.
@@ -76,11 +63,7 @@ func (r *real) as(t *testing.T, token string, headers map[string][]string) kuber
 	config := rest.AnonymousClientConfig(r.AdminConfig())
 	config.BearerToken = token
 	config.Wrap(withHeaders(headers))
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return client
+	return must.Get(kubernetes.NewForConfig(config))(t)
 }
 
 func whoAmI(ctx context.Context, client kubernetes.Interface) (*authenticationv1.UserInfo, error) {
@@ -130,18 +113,12 @@ func (r *real) testActsAs(t *testing.T, constrained bool) {
 		Username: "ann@example.com", UID: "ann-1", Groups: []string{"web", "dev", "web", "a/b c:d"},
 		Extra: map[string][]string{"example.com/Team%": {"blue", "red"}},
 	}
-	credential, err := r.accounts.Issue(t.Context(), user, constrained)
-	if err != nil {
-		t.Fatal(err)
-	}
+	credential := must.Get(r.accounts.Issue(t.Context(), user, constrained))(t)
 	if left := time.Until(credential.Expiry); left > TokenLife || left < TokenLife-time.Minute {
 		t.Errorf("the token lives for %s", left)
 	}
 	// the token works as soon as it is issued
-	got, err := whoAmI(t.Context(), r.as(t, credential.Token, credential.Headers))
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := must.Get(whoAmI(t.Context(), r.as(t, credential.Token, credential.Headers)))(t)
 	want := &authenticationv1.UserInfo{
 		Username: "ann@example.com", UID: "ann-1", Groups: []string{"a/b c:d", "dev", "web", "system:authenticated"},
 		Extra: map[string]authenticationv1.ExtraValue{"example.com/team%": {"blue", "red"}},
@@ -156,18 +133,13 @@ func (r *real) testActsAs(t *testing.T, constrained bool) {
 	}
 	// an identical login writes nothing
 	before := r.versions(t)
-	if _, err := r.accounts.Issue(t.Context(), user, constrained); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(r.accounts.Issue(t.Context(), user, constrained))(t)
 	if diff := cmp.Diff(before, r.versions(t)); diff != "" {
 		t.Errorf("the next login writes (-before +after):\n%s", diff)
 	}
 	// the same name with another UID is another user
 	user.UID = "ann-2"
-	second, err := r.accounts.Issue(t.Context(), user, constrained)
-	if err != nil {
-		t.Fatal(err)
-	}
+	second := must.Get(r.accounts.Issue(t.Context(), user, constrained))(t)
 	if _, err := whoAmI(t.Context(), r.as(t, second.Token, credential.Headers)); !apierrors.IsForbidden(err) {
 		t.Errorf("a user of the same name acts with the UID of another one: %v", err)
 	}
@@ -181,10 +153,7 @@ type auditEvent struct {
 // auditEvent returns the audit event of an impersonated request by the account.
 func (r *real) auditEvent(t *testing.T, account string) auditEvent {
 	t.Helper()
-	log, err := os.ReadFile(r.AuditLog())
-	if err != nil {
-		t.Fatal(err)
-	}
+	log := must.Get(os.ReadFile(r.AuditLog()))(t)
 	for line := range bytes.Lines(log) {
 		var event auditEvent
 		if err := json.Unmarshal(line, &event); err == nil && event.User.Username == account &&
@@ -225,11 +194,8 @@ func (r *real) testGroups(t *testing.T, constrained bool) {
 	t.Helper()
 	issue := func(authenticator string, groups ...string) *Credential {
 		t.Helper()
-		credential, err := r.accounts.Issue(t.Context(),
-			Identity{Authenticator: authenticator, Username: "bea", Groups: groups}, constrained)
-		if err != nil {
-			t.Fatal(err)
-		}
+		credential := must.Get(r.accounts.Issue(t.Context(),
+			Identity{Authenticator: authenticator, Username: "bea", Groups: groups}, constrained))(t)
 		return credential
 	}
 	const people, partners = "JWTAuthenticator/people", "JWTAuthenticator/partners"
@@ -265,13 +231,10 @@ func (r *real) testSessions(t *testing.T, constrained bool) {
 	t.Helper()
 	login := func(id string) *Credential {
 		t.Helper()
-		credential, err := r.accounts.Issue(t.Context(), Identity{
+		credential := must.Get(r.accounts.Issue(t.Context(), Identity{
 			Authenticator: "JWTAuthenticator/people", Username: "eve", Groups: []string{"dev"},
 			Extra: map[string][]string{"example.com/team": {"blue"}, credentialIDExtra: {"JTI=" + id}},
-		}, constrained)
-		if err != nil {
-			t.Fatal(err)
-		}
+		}, constrained))(t)
 		return credential
 	}
 	laptop := login("1")
@@ -319,15 +282,10 @@ func (r *real) testManyGroups(t *testing.T, constrained bool) {
 		start = time.Now()
 		const requests = 20
 		for range requests {
-			if _, err := whoAmI(t.Context(), client); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(whoAmI(t.Context(), client))(t)
 		}
 		id, _ := user.normal()
-		role, err := r.admin.RbacV1().ClusterRoles().Get(t.Context(), id.name(accountsNamespace), metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		role := must.Get(r.admin.RbacV1().ClusterRoles().Get(t.Context(), id.name(accountsNamespace), metav1.GetOptions{}))(t)
 		t.Logf("%4d groups: login %s, first request %s, then %s; the role has %d bytes, the headers have %d", count,
 			took.Round(time.Millisecond), first.Round(time.Millisecond), (time.Since(start) / requests).Round(time.Microsecond),
 			role.Size(), size(credential.Headers))

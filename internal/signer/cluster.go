@@ -1,18 +1,24 @@
 package signer
 
 import (
+	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	certificatesv1client "k8s.io/client-go/kubernetes/typed/certificates/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	authenticationv1client "k8s.io/client-go/kubernetes/typed/authentication/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 
@@ -39,7 +45,7 @@ type Cluster struct {
 	options  ClusterOptions
 	config   *rest.Config
 	requests requester
-	core     corev1client.CoreV1Interface
+	core     corev1client.ConfigMapsGetter
 
 	slots chan struct{} // one for each certificate being issued
 	test  chan struct{} // triggers a self-test
@@ -57,8 +63,8 @@ type ClusterOptions struct {
 	Labels map[string]string
 	// Changed, if set, is called when State changes.
 	Changed func()
-	// Timeout, TestInterval and FirstRetry default to ten seconds, five minutes and five seconds.
-	Timeout, TestInterval, FirstRetry time.Duration
+	// Timeout and FirstRetry default to ten seconds and five seconds.
+	Timeout, FirstRetry time.Duration
 }
 
 // ClusterState is the state of the cluster's signer. It is immutable.
@@ -81,34 +87,22 @@ func (s ClusterState) equal(other ClusterState) bool {
 
 // NewCluster returns a Cluster. It issues nothing until Run has tested the signer.
 func NewCluster(options ClusterOptions) (*Cluster, error) {
-	for _, length := range []struct {
-		value    *time.Duration
-		standard time.Duration
-	}{
-		{&options.Timeout, clusterTimeout}, {&options.TestInterval, testInterval}, {&options.FirstRetry, firstRetry},
-	} {
-		if *length.value == 0 {
-			*length.value = length.standard
-		}
-	}
+	options.Timeout = cmp.Or(options.Timeout, clusterTimeout)
+	options.FirstRetry = cmp.Or(options.FirstRetry, firstRetry)
 	if options.Changed == nil {
 		options.Changed = func() {}
 	}
 	config := rest.CopyConfig(options.Agent)
 	config.QPS = -1 // slots limits the load
-	client, err := certificatesv1client.NewForConfig(config)
+	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("creating a client for CertificateSigningRequests: %w", err)
-	}
-	core, err := corev1client.NewForConfig(config)
-	if err != nil {
-		return nil, fmt.Errorf("creating a client for ConfigMaps: %w", err)
 	}
 	c := &Cluster{
 		options:  options,
 		config:   config,
-		requests: requester{requests: client.CertificateSigningRequests(), labels: options.Labels, now: time.Now},
-		core:     core,
+		requests: requester{client.CertificatesV1().CertificateSigningRequests(), options.Labels},
+		core:     client.CoreV1(),
 		slots:    make(chan struct{}, clusterInFlight),
 		test:     make(chan struct{}, 1),
 	}
@@ -131,9 +125,9 @@ func (c *Cluster) Run(ctx context.Context) {
 			return
 		}
 		c.set(ctx, state)
-		next := c.options.TestInterval
+		next := testInterval
 		if state.Err != nil || state.InfoErr != nil {
-			next, wait = min(wait, next), min(2*wait, c.options.TestInterval)
+			next, wait = min(wait, next), min(2*wait, testInterval)
 		} else {
 			wait = c.options.FirstRetry
 		}
@@ -172,9 +166,7 @@ func (c *Cluster) set(ctx context.Context, state ClusterState) {
 // minutes. While the signer is unusable, it fails at once. A timeout marks the signer as unusable until a self-test
 // succeeds. Any other error triggers a self-test, except ErrRefused or if no slot became free.
 func (c *Cluster) IssueClientCertificate(
-	ctx context.Context,
-	identity certs.ClientIdentity,
-	ttl time.Duration,
+	ctx context.Context, identity certs.ClientIdentity, ttl time.Duration,
 ) (*certs.KeyPair, error) {
 	switch state := c.State(); {
 	case !state.Tested:
@@ -211,11 +203,7 @@ var errNoResponse = errors.New("no response")
 var errBusy = errors.New("too many certificate requests at the moment")
 
 // issue gets one certificate as soon as a slot is free.
-func (c *Cluster) issue(
-	ctx context.Context,
-	identity certs.ClientIdentity,
-	ttl time.Duration,
-) (*certs.KeyPair, error) {
+func (c *Cluster) issue(ctx context.Context, identity certs.ClientIdentity, ttl time.Duration) (*certs.KeyPair, error) {
 	ctx, cancel := c.withTimeout(ctx)
 	defer cancel()
 	select {
@@ -246,13 +234,68 @@ func explain(err error) error {
 	switch {
 	case apierrors.IsForbidden(err):
 		return fmt.Errorf("%w: the agent needs the permissions of deploy/clustersigner", err)
-	case isCode(err, http.StatusNotFound):
+	case apierrors.IsNotFound(err):
 		return fmt.Errorf("%w: the API server does not serve %s", err, certificatesv1.SchemeGroupVersion)
 	}
 	return err
 }
 
-func isCode(err error, code int32) bool {
-	var status apierrors.APIStatus
-	return errors.As(err, &status) && status.Status().Code == code
+// selfTestUser is the user of the self-test's certificate. It is in no group but system:authenticated.
+const selfTestUser = "concierge.pinniped.dev:self-test"
+
+// selfTest gets a certificate as a login would, and asks the API server which user it authenticates.
+func (c *Cluster) selfTest(ctx context.Context) error {
+	pair, err := c.issue(ctx, certs.ClientIdentity{Username: selfTestUser}, minClusterLife)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := c.withTimeout(ctx)
+	defer cancel()
+	if err := c.tryCertificate(ctx, pair); err != nil {
+		return fmt.Errorf("testing a certificate from the cluster's signer: %w", err)
+	}
+	return nil
+}
+
+// tryCertificate returns nil if the API server authenticates the user of the certificate.
+func (c *Cluster) tryCertificate(ctx context.Context, pair *certs.KeyPair) error {
+	config := rest.AnonymousClientConfig(c.config)
+	certificate, err := tls.X509KeyPair(pair.CertPEM, pair.KeyPEM)
+	if err != nil {
+		return err
+	}
+	tlsConfig, err := rest.TLSConfigFor(config)
+	if err != nil {
+		return err
+	}
+	if tlsConfig == nil {
+		tlsConfig = &tls.Config{MinVersion: tls.VersionTLS12}
+	}
+	tlsConfig.Certificates = []tls.Certificate{certificate}
+	proxy := config.Proxy
+	if proxy == nil {
+		proxy = http.ProxyFromEnvironment
+	}
+	// A separate transport, because client-go would cache one for each certificate forever.
+	transport := &http.Transport{
+		TLSClientConfig: tlsConfig, Proxy: proxy, DialContext: config.Dial, DisableKeepAlives: true,
+		TLSHandshakeTimeout: 10 * time.Second,
+	}
+	client, err := authenticationv1client.NewForConfigAndClient(config, &http.Client{Transport: transport})
+	if err != nil {
+		return err
+	}
+	review, err := client.SelfSubjectReviews().
+		Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	switch {
+	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), fmt.Sprintf("%q", selfTestUser)):
+		return nil // the API server has authenticated the user
+	case apierrors.IsNotFound(err):
+		return nil // Kubernetes before 1.28 does not serve this API
+	case err != nil:
+		return err
+	case review.Status.UserInfo.Username != selfTestUser:
+		return fmt.Errorf("the API server authenticates it as %q", review.Status.UserInfo.Username)
+	}
+	return nil
 }

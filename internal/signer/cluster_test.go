@@ -2,9 +2,16 @@ package signer_test
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/rand"
 	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
 	"errors"
 	"fmt"
+	"net/http"
+	"path"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -28,6 +35,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/signer"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 const (
@@ -46,34 +54,22 @@ type world struct {
 func startWorld(t *testing.T, withSigner bool) *world {
 	t.Helper()
 	cluster := testkit.Cluster(t, devcluster.Options{ControllerManager: withSigner})
-	admin, err := kubernetes.NewForConfig(cluster.AdminConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
+	admin := must.Get(kubernetes.NewForConfig(cluster.AdminConfig()))(t)
 	ctx := t.Context()
-	if _, err := admin.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{
+	must.Get(admin.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{
 		ObjectMeta: metav1.ObjectMeta{Name: namespace},
-	}, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := admin.CoreV1().ServiceAccounts(namespace).Create(ctx, &corev1.ServiceAccount{
+	}, metav1.CreateOptions{}))(t)
+	must.Get(admin.CoreV1().ServiceAccounts(namespace).Create(ctx, &corev1.ServiceAccount{
 		ObjectMeta: metav1.ObjectMeta{Name: account},
-	}, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	agent, err := cluster.ServiceAccountConfig(ctx, namespace, account)
-	if err != nil {
-		t.Fatal(err)
-	}
+	}, metav1.CreateOptions{}))(t)
+	agent := must.Get(cluster.ServiceAccountConfig(ctx, namespace, account))(t)
 	return &world{Cluster: cluster, admin: admin, agent: agent}
 }
 
 // grant applies the Roles of the overlay.
 func (w *world) grant(t *testing.T) {
 	t.Helper()
-	if err := w.Install(t.Context(), filepath.Join("..", "..", "deploy", "clustersigner", "rbac.yaml")); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.Install(t.Context(), filepath.Join("..", "..", "deploy", "clustersigner", "rbac.yaml")))
 }
 
 // publish creates ConfigMap cluster-info with a server, as kubeadm does.
@@ -102,10 +98,7 @@ func (w *world) publish(t *testing.T, server string) {
 func (w *world) start(t *testing.T, options signer.ClusterOptions) *signer.Cluster {
 	t.Helper()
 	options.Agent = w.agent
-	c, err := signer.NewCluster(options)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(signer.NewCluster(options))(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() { defer close(ended); c.Run(ctx) }()
@@ -135,10 +128,7 @@ func waitForState(t *testing.T, c *signer.Cluster, problem string) signer.Cluste
 // requests returns the number of CertificateSigningRequests.
 func (w *world) requests(t *testing.T) int {
 	t.Helper()
-	list, err := w.admin.CertificatesV1().CertificateSigningRequests().List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	list := must.Get(w.admin.CertificatesV1().CertificateSigningRequests().List(t.Context(), metav1.ListOptions{}))(t)
 	return len(list.Items)
 }
 
@@ -200,14 +190,8 @@ func TestTheClustersOwnSigner(t *testing.T) {
 	}
 
 	before := time.Now()
-	pair, err := c.IssueClientCertificate(t.Context(), ann, time.Minute)
-	if err != nil {
-		t.Fatal(err)
-	}
-	leaf, err := tls.X509KeyPair(pair.CertPEM, pair.KeyPEM)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pair := must.Get(c.IssueClientCertificate(t.Context(), ann, time.Minute))(t)
+	leaf := must.Get(tls.X509KeyPair(pair.CertPEM, pair.KeyPEM))(t)
 	if life := pair.NotAfter.Sub(before); life < 9*time.Minute || life > 11*time.Minute ||
 		!leaf.Leaf.NotAfter.Equal(pair.NotAfter) {
 		t.Errorf("it works for %s, want about ten minutes, the shortest that can be asked for", life)
@@ -215,20 +199,12 @@ func TestTheClustersOwnSigner(t *testing.T) {
 	if diff := cmp.Diff(ann.OrganizationalUnits, leaf.Leaf.Subject.OrganizationalUnit); diff != "" {
 		t.Errorf("extras (-want +got):\n%s", diff)
 	}
-	who, err := w.whoIs(t.Context(), pair)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(
-		[]string{"ann", "dev", "ops", "system:authenticated"},
-		append([]string{who.Username}, who.Groups...),
-	); diff != "" {
+	who := must.Get(w.whoIs(t.Context(), pair))(t)
+	seen := append([]string{who.Username}, who.Groups...)
+	if diff := cmp.Diff([]string{"ann", "dev", "ops", "system:authenticated"}, seen); diff != "" {
 		t.Errorf("the API server sees (-want +got):\n%s", diff)
 	}
-	longer, err := c.IssueClientCertificate(t.Context(), certs.ClientIdentity{Username: "bob"}, time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	longer := must.Get(c.IssueClientCertificate(t.Context(), certs.ClientIdentity{Username: "bob"}, time.Hour))(t)
 	if life := time.Until(longer.NotAfter); life < 59*time.Minute || life > 61*time.Minute {
 		t.Errorf("it works for %s, want about an hour", life)
 	}
@@ -257,10 +233,7 @@ func TestTheClustersOwnSigner(t *testing.T) {
 func manyLogins(t *testing.T, w *world, c *signer.Cluster) { //nolint:thelper // a subtest
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	events, err := w.admin.CertificatesV1().CertificateSigningRequests().Watch(ctx, metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	events := must.Get(w.admin.CertificatesV1().CertificateSigningRequests().Watch(ctx, metav1.ListOptions{}))(t)
 	const logins = 24
 	most := make(chan int)
 	go func() {
@@ -304,26 +277,17 @@ func manyLogins(t *testing.T, w *world, c *signer.Cluster) { //nolint:thelper //
 // approve them.
 func (w *world) otherSigner(t *testing.T) {
 	t.Helper()
-	agent, err := kubernetes.NewForConfig(w.agent)
-	if err != nil {
-		t.Fatal(err)
-	}
-	key, err := certs.NewKey()
-	if err != nil {
-		t.Fatal(err)
-	}
+	agent := must.Get(kubernetes.NewForConfig(w.agent))(t)
+	key := must.Get(certs.NewKey())(t)
 	requests := agent.CertificatesV1().CertificateSigningRequests()
-	made, err := requests.Create(t.Context(), &certificatesv1.CertificateSigningRequest{
+	made := must.Get(requests.Create(t.Context(), &certificatesv1.CertificateSigningRequest{
 		ObjectMeta: metav1.ObjectMeta{Name: "kubelet"},
 		Spec: certificatesv1.CertificateSigningRequestSpec{
 			Request:    requestFor(t, key, "system:node:n1", "system:nodes"),
 			SignerName: "kubernetes.io/kube-apiserver-client-kubelet",
 			Usages:     []certificatesv1.KeyUsage{"digital signature", "client auth"},
 		},
-	}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}, metav1.CreateOptions{}))(t)
 	made.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{
 		{Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "x"},
 	}
@@ -357,20 +321,13 @@ func TestNoSignerResponds(t *testing.T) {
 	denied()
 
 	// A signer that issues for longer than requested, as before Kubernetes 1.22.
-	ca, err := certs.NewCA("other", time.Now(), 365*24*time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
-	forYears := w.respond(t, func(request *certificatesv1.CertificateSigningRequest) {
-		request.Status.Certificate = signAs(t, ca, request, 300*24*time.Hour)
-	})
+	ca := must.Get(certs.NewCA("other", time.Now(), 365*24*time.Hour))(t)
+	forYears := w.sign(t, ca, 300*24*time.Hour)
 	waitForState(t, c, "the signer ignores expirationSeconds")
 	forYears()
 
 	// A signer that the API server does not trust.
-	foreign := w.respond(t, func(request *certificatesv1.CertificateSigningRequest) {
-		request.Status.Certificate = signAs(t, ca, request, 10*time.Minute)
-	})
+	foreign := w.sign(t, ca, 10*time.Minute)
 	waitForState(t, c, "testing a certificate from the cluster's signer")
 	foreign()
 }
@@ -382,15 +339,9 @@ func TestRetest(t *testing.T) {
 	w.grant(t)
 	w.publish(t, "https://kube.example.com:6443")
 	c := w.start(t, signer.ClusterOptions{Timeout: 2 * time.Second, FirstRetry: 100 * time.Millisecond})
-	agent, err := kubernetes.NewForConfig(w.agent)
-	if err != nil {
-		t.Fatal(err)
-	}
+	agent := must.Get(kubernetes.NewForConfig(w.agent))(t)
 	go signer.FollowClusterInfo(t.Context(), agent.CoreV1(), c.Retest)
-	client := w.ClientCA()
-	stop := w.respond(t, func(request *certificatesv1.CertificateSigningRequest) {
-		request.Status.Certificate = signAs(t, client, request, 10*time.Minute)
-	})
+	stop := w.sign(t, w.ClientCA(), 10*time.Minute)
 	waitForState(t, c, "")
 	w.publish(t, "https://moved.example.com:6443")
 	testkit.Eventually(t, 20*time.Second, func() error {
@@ -415,15 +366,10 @@ func TestASignerThatGoesAway(t *testing.T) {
 	w := startWorld(t, false)
 	w.grant(t)
 	c := w.start(t, signer.ClusterOptions{Timeout: 2 * time.Second, FirstRetry: 100 * time.Millisecond})
-	client := w.ClientCA() // the API server trusts it for client certificates
-	stop := w.respond(t, func(request *certificatesv1.CertificateSigningRequest) {
-		request.Status.Certificate = signAs(t, client, request, 10*time.Minute)
-	})
+	stop := w.sign(t, w.ClientCA(), 10*time.Minute)
 	waitForState(t, c, "")
 	ann := certs.ClientIdentity{Username: "ann"}
-	if _, err := c.IssueClientCertificate(t.Context(), ann, time.Minute); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(c.IssueClientCertificate(t.Context(), ann, time.Minute))(t)
 	stop()
 	left, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -433,9 +379,151 @@ func TestASignerThatGoesAway(t *testing.T) {
 	if _, err := c.IssueClientCertificate(t.Context(), ann, time.Minute); !errors.Is(err, c.State().Err) || err == nil {
 		t.Errorf("got %v, while the state says %v", err, c.State().Err)
 	}
-	stop = w.respond(t, func(request *certificatesv1.CertificateSigningRequest) {
-		request.Status.Certificate = signAs(t, client, request, 10*time.Minute)
-	})
+	stop = w.sign(t, w.ClientCA(), 10*time.Minute)
 	defer stop()
 	waitForState(t, c, "")
+}
+
+// respond fakes a signer: it changes the status of each approved CertificateSigningRequest until stop is called.
+func (w *world) respond(t *testing.T, change func(*certificatesv1.CertificateSigningRequest)) (stop func()) {
+	t.Helper()
+	requests := w.admin.CertificatesV1().CertificateSigningRequests()
+	events := must.Get(requests.Watch(t.Context(), metav1.ListOptions{}))(t)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for event := range events.ResultChan() {
+			request, ok := event.Object.(*certificatesv1.CertificateSigningRequest)
+			if !ok || event.Type == "DELETED" || len(request.Status.Conditions) != 1 || len(request.Status.Certificate) > 0 {
+				continue
+			}
+			change(request)
+			_, _ = requests.UpdateStatus(t.Context(), request, metav1.UpdateOptions{}) // it may have been deleted
+		}
+	}()
+	return sync.OnceFunc(func() { events.Stop(); <-ended })
+}
+
+// sign fakes a signer with this CA until stop is called. The API server trusts ClientCA for client certificates.
+func (w *world) sign(t *testing.T, ca *certs.CA, life time.Duration) (stop func()) {
+	t.Helper()
+	block, _ := pem.Decode(must.Get(ca.KeyPEM())(t))
+	key := must.Get(x509.ParsePKCS8PrivateKey(block.Bytes))(t)
+	return w.respond(t, func(request *certificatesv1.CertificateSigningRequest) {
+		block, _ := pem.Decode(request.Spec.Request)
+		asked, err := x509.ParseCertificateRequest(block.Bytes)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
+			Subject: asked.Subject, SerialNumber: ca.Certificate().SerialNumber, NotBefore: time.Now().Add(-time.Minute),
+			NotAfter: time.Now().Add(life), KeyUsage: x509.KeyUsageDigitalSignature,
+			ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}, BasicConstraintsValid: true,
+		}, ca.Certificate(), asked.PublicKey, key)
+		if err != nil {
+			t.Error(err)
+		}
+		request.Status.Certificate = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	})
+}
+
+// requestFor returns a certificate request in PEM.
+func requestFor(t *testing.T, key *ecdsa.PrivateKey, username string, groups ...string) []byte {
+	t.Helper()
+	der := must.Get(x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{
+		Subject: pkix.Name{CommonName: username, Organization: groups},
+	}, key))(t)
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})
+}
+
+// adversary replaces the request of each user named victim-… just before the agent approves it with one for an
+// administrator under the same name.
+type adversary struct {
+	agent    http.RoundTripper
+	cluster  kubernetes.Interface
+	request  []byte
+	replaced atomic.Int32
+	problem  atomic.Value
+}
+
+func (a *adversary) RoundTrip(request *http.Request) (*http.Response, error) {
+	if request.Method == http.MethodPut && strings.HasSuffix(request.URL.Path, "/approval") {
+		if err := a.replace(request, path.Base(path.Dir(request.URL.Path))); err != nil {
+			a.problem.Store(err)
+		}
+	}
+	return a.agent.RoundTrip(request)
+}
+
+func (a *adversary) replace(of *http.Request, name string) error {
+	requests := a.cluster.CertificatesV1().CertificateSigningRequests()
+	made, err := requests.Get(of.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	block, _ := pem.Decode(made.Spec.Request)
+	parsed, err := x509.ParseCertificateRequest(block.Bytes)
+	if err != nil || !strings.HasPrefix(parsed.Subject.CommonName, "victim-") {
+		return err
+	}
+	if err := requests.Delete(of.Context(), name, metav1.DeleteOptions{}); err != nil {
+		return err
+	}
+	other := &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: made.Spec}
+	other.Spec.Request = a.request
+	if _, err := requests.Create(of.Context(), other, metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	a.replaced.Add(1)
+	return nil
+}
+
+// TestAReplacedRequestIsNotApproved: an adversary that can create and delete CertificateSigningRequests replaces the
+// request of every login before its approval. The agent approves none of them, and the signer signs none.
+func TestAReplacedRequestIsNotApproved(t *testing.T) {
+	t.Parallel()
+	w := startWorld(t, true)
+	w.grant(t)
+	key := must.Get(certs.NewKey())(t)
+	eve := &adversary{cluster: w.admin, request: requestFor(t, key, "kubernetes-admin", "kubeadm:cluster-admins")}
+	w.agent = rest.CopyConfig(w.agent)
+	w.agent.Wrap(func(agent http.RoundTripper) http.RoundTripper {
+		eve.agent = agent
+		return eve
+	})
+	c := w.start(t, signer.ClusterOptions{FirstRetry: 200 * time.Millisecond})
+	waitForState(t, c, "")
+
+	const logins = 320
+	names := make(chan string, logins)
+	for i := range logins {
+		names <- fmt.Sprintf("victim-%d", i)
+	}
+	close(names)
+	var group sync.WaitGroup
+	for range 8 {
+		group.Go(func() {
+			for name := range names {
+				victim := certs.ClientIdentity{Username: name}
+				if pair, err := c.IssueClientCertificate(t.Context(), victim, time.Minute); err == nil {
+					t.Errorf("%s got a certificate although the request was replaced: %s", name, pair.CertPEM)
+				}
+			}
+		})
+	}
+	group.Wait()
+	if err := eve.problem.Load(); err != nil {
+		t.Fatal(err)
+	}
+	if got := eve.replaced.Load(); got != logins {
+		t.Errorf("%d requests were replaced, want %d", got, logins)
+	}
+	left := must.Get(w.admin.CertificatesV1().CertificateSigningRequests().List(t.Context(), metav1.ListOptions{}))(t)
+	for _, request := range left.Items {
+		if string(request.Spec.Request) == string(eve.request) &&
+			(len(request.Status.Conditions) > 0 || len(request.Status.Certificate) > 0) {
+			t.Errorf("the agent approved %s, which it did not make: %+v", request.Name, request.Status.Conditions)
+		}
+	}
 }

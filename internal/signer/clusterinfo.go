@@ -1,6 +1,7 @@
 package signer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,12 +20,8 @@ import (
 
 // ConfigMap cluster-info, which kubeadm defines: a kubeconfig without users that says how clients reach the API server.
 const (
-	infoNamespace = metav1.NamespacePublic
 	infoConfigMap = "cluster-info"
 	infoKey       = "kubeconfig"
-
-	// followRetry is the delay before a watch is restarted. The API server ends watches after some minutes.
-	followRetry = 10 * time.Second
 )
 
 // clusterInfo returns how clients reach the API server.
@@ -37,23 +34,18 @@ func (c *Cluster) clusterInfo(ctx context.Context) (server string, caBundle []by
 // ClusterInfo returns how clients reach the API server, from ConfigMap cluster-info. serverURL, if set, replaces the
 // URL.
 func ClusterInfo(
-	ctx context.Context,
-	core corev1client.ConfigMapsGetter,
-	serverURL string,
+	ctx context.Context, core corev1client.ConfigMapsGetter, serverURL string,
 ) (server string, caBundle []byte, err error) {
-	configMap, err := core.ConfigMaps(infoNamespace).Get(ctx, infoConfigMap, metav1.GetOptions{})
+	configMap, err := core.ConfigMaps(metav1.NamespacePublic).Get(ctx, infoConfigMap, metav1.GetOptions{})
 	if err != nil {
 		return "", nil, fmt.Errorf("reading ConfigMap %s/%s, which has the API server's address: %w",
-			infoNamespace, infoConfigMap, err)
+			metav1.NamespacePublic, infoConfigMap, err)
 	}
 	server, caBundle, err = parseClusterInfo(configMap.Data[infoKey])
 	if err != nil {
-		return "", nil, fmt.Errorf("reading ConfigMap %s/%s: %w", infoNamespace, infoConfigMap, err)
+		return "", nil, fmt.Errorf("reading ConfigMap %s/%s: %w", metav1.NamespacePublic, infoConfigMap, err)
 	}
-	if serverURL != "" {
-		server = serverURL
-	}
-	return server, caBundle, nil
+	return cmp.Or(serverURL, server), caBundle, nil
 }
 
 // FollowClusterInfo calls changed when ConfigMap cluster-info changes, and once at the start, until ctx ends. Without
@@ -61,7 +53,7 @@ func ClusterInfo(
 func FollowClusterInfo(ctx context.Context, core corev1client.ConfigMapsGetter, changed func()) {
 	version := ""
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
-		events, err := core.ConfigMaps(infoNamespace).Watch(ctx, metav1.ListOptions{
+		events, err := core.ConfigMaps(metav1.NamespacePublic).Watch(ctx, metav1.ListOptions{
 			FieldSelector: fields.OneTermEqualSelector("metadata.name", infoConfigMap).String(),
 		})
 		if err != nil {
@@ -74,7 +66,7 @@ func FollowClusterInfo(ctx context.Context, core corev1client.ConfigMapsGetter, 
 				changed()
 			}
 		}
-	}, followRetry)
+	}, 10*time.Second) // the API server ends watches after some minutes
 }
 
 func parseClusterInfo(content string) (server string, caBundle []byte, err error) {

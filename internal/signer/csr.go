@@ -27,8 +27,6 @@ import (
 const (
 	// minClusterLife is the shortest lifetime that a CertificateSigningRequest can request.
 	minClusterLife = 10 * time.Minute
-	// approvalReason is the reason of the Approved condition that the agent sets.
-	approvalReason = "PinnipedLogin"
 	// deleteTimeout limits how long the agent tries to delete its request.
 	deleteTimeout = 5 * time.Second
 	// approvalTries is how often the agent tries to approve a request that others change concurrently.
@@ -42,29 +40,25 @@ var ErrRefused = errors.New("the request was refused")
 type requester struct {
 	requests certificatesv1client.CertificateSigningRequestInterface
 	labels   map[string]string
-	now      func() time.Time
 }
 
 // get returns a certificate for identity and key that is valid for about ttl. It calls done once, possibly after it
 // returns, when the request has been deleted.
 func (r *requester) get(
-	ctx context.Context,
-	key *ecdsa.PrivateKey,
-	identity certs.ClientIdentity,
-	ttl time.Duration,
-	done func(),
+	ctx context.Context, key *ecdsa.PrivateKey, identity certs.ClientIdentity, ttl time.Duration, done func(),
 ) (*certs.KeyPair, error) {
 	request, err := r.create(ctx, key, identity, ttl)
 	if err != nil {
 		done()
 		return nil, err
 	}
-	defer func(made *certificatesv1.CertificateSigningRequest) {
+	made := request
+	defer func() {
 		go func() { // the login does not wait for the deletion
 			defer done()
 			r.remove(ctx, made)
 		}()
-	}(request)
+	}()
 	if request, err = r.approve(ctx, request); err != nil {
 		return nil, fmt.Errorf("approving a CertificateSigningRequest for signer %s: %w",
 			certificatesv1.KubeAPIServerClientSignerName, err)
@@ -73,14 +67,11 @@ func (r *requester) get(
 	if err != nil {
 		return nil, err
 	}
-	return keyPair(signed, key, identity, r.now(), ttl)
+	return keyPair(signed, key, identity, time.Now(), ttl)
 }
 
 func (r *requester) create(
-	ctx context.Context,
-	key *ecdsa.PrivateKey,
-	identity certs.ClientIdentity,
-	ttl time.Duration,
+	ctx context.Context, key *ecdsa.PrivateKey, identity certs.ClientIdentity, ttl time.Duration,
 ) (*certificatesv1.CertificateSigningRequest, error) {
 	subject := pkix.Name{
 		CommonName:         identity.Username,
@@ -112,13 +103,12 @@ var errReplaced = errors.New("the CertificateSigningRequest was replaced by one 
 // approve approves the request, and tries again on a conflict. It cannot approve another request of that name: the
 // update carries the UID and resourceVersion, and the spec of a request is immutable.
 func (r *requester) approve(
-	ctx context.Context,
-	request *certificatesv1.CertificateSigningRequest,
+	ctx context.Context, request *certificatesv1.CertificateSigningRequest,
 ) (*certificatesv1.CertificateSigningRequest, error) {
 	for try := 1; ; try++ {
 		request.Status.Conditions = append(request.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
 			Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue,
-			Reason: approvalReason, Message: "an authenticator has vouched for this user",
+			Reason: "PinnipedLogin", Message: "an authenticator has vouched for this user",
 		})
 		approved, err := r.requests.UpdateApproval(ctx, request.Name, request, metav1.UpdateOptions{})
 		if err == nil {
@@ -140,8 +130,7 @@ func (r *requester) approve(
 func (r *requester) wait(ctx context.Context, request *certificatesv1.CertificateSigningRequest) ([]byte, error) {
 	signed, err := outcome(request)
 	for signed == nil && err == nil {
-		request, err = r.next(ctx, request)
-		if err == nil {
+		if request, err = r.next(ctx, request); err == nil {
 			signed, err = outcome(request)
 		}
 	}
@@ -153,8 +142,7 @@ func (r *requester) wait(ctx context.Context, request *certificatesv1.Certificat
 
 // next returns a later version of the request.
 func (r *requester) next(
-	ctx context.Context,
-	request *certificatesv1.CertificateSigningRequest,
+	ctx context.Context, request *certificatesv1.CertificateSigningRequest,
 ) (*certificatesv1.CertificateSigningRequest, error) {
 	events, err := r.requests.Watch(ctx, metav1.ListOptions{
 		FieldSelector:   fields.OneTermEqualSelector("metadata.name", request.Name).String(),
@@ -228,20 +216,13 @@ func outcome(request *certificatesv1.CertificateSigningRequest) ([]byte, error) 
 func (r *requester) remove(ctx context.Context, request *certificatesv1.CertificateSigningRequest) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), deleteTimeout)
 	defer cancel()
-	_ = r.requests.Delete(
-		ctx,
-		request.Name,
-		metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(request.UID))},
-	)
+	_ = r.requests.Delete(ctx, request.Name,
+		metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(request.UID))})
 }
 
 // keyPair checks the issued certificate and returns it with its key.
 func keyPair(
-	signed []byte,
-	key *ecdsa.PrivateKey,
-	identity certs.ClientIdentity,
-	now time.Time,
-	ttl time.Duration,
+	signed []byte, key *ecdsa.PrivateKey, identity certs.ClientIdentity, now time.Time, ttl time.Duration,
 ) (*certs.KeyPair, error) {
 	var chain []byte
 	var leaf *x509.Certificate
@@ -277,11 +258,7 @@ func keyPair(
 
 // checkIssued returns an error unless the certificate is for exactly this key and user, and its lifetime is about ttl.
 func checkIssued(
-	leaf *x509.Certificate,
-	key *ecdsa.PrivateKey,
-	identity certs.ClientIdentity,
-	now time.Time,
-	ttl time.Duration,
+	leaf *x509.Certificate, key *ecdsa.PrivateKey, identity certs.ClientIdentity, now time.Time, ttl time.Duration,
 ) error {
 	sorted := func(names []string) []string { return slices.Sorted(slices.Values(names)) }
 	switch public, ok := leaf.PublicKey.(*ecdsa.PublicKey); {

@@ -152,31 +152,26 @@ func (f *File) same() error {
 // 0600 if there was none. If the file cannot be replaced (it is a mount point, or its directory is not writable),
 // Replace backs it up and overwrites it.
 func (f *File) Replace(data []byte) error {
-	if !f.Exists {
-		return f.at.replace(data, nil, nil)
-	}
-	err := f.at.replace(data, func(file *os.File) error {
+	return f.replace(data, func(file *os.File) error {
 		if err := keepOwner(file, f.info); err != nil {
 			return err
 		}
 		return file.Chmod(f.info.Mode().Perm())
-	}, f.same)
-	if err == nil || !onlyInPlace(err) {
-		return err
-	}
-	return f.overwrite(data, err)
+	}, f.overwrite)
 }
 
 // ReplacePrivate is Replace for a file with secrets: the new file has mode 0600 and the owner of this process.
-func (f *File) ReplacePrivate(data []byte) error {
+func (f *File) ReplacePrivate(data []byte) error { return f.replace(data, nil, f.overwritePrivate) }
+
+func (f *File) replace(data []byte, prepare func(*os.File) error, inPlace func([]byte, error) error) error {
 	if !f.Exists {
 		return f.at.replace(data, nil, nil)
 	}
-	err := f.at.replace(data, nil, f.same)
-	if err == nil || !onlyInPlace(err) {
-		return err
+	err := f.at.replace(data, prepare, f.same)
+	if onlyInPlace(err) {
+		return inPlace(data, err)
 	}
-	return f.overwritePrivate(data, err)
+	return err
 }
 
 // overwritePrivate is overwrite after removing the permissions of others.
@@ -207,7 +202,7 @@ func Write(path string, data []byte) error {
 		return &fs.PathError{Op: "write", Path: path, Err: ErrNotRegular}
 	}
 	err = at.replace(data, nil, nil)
-	if info == nil || err == nil || !onlyInPlace(err) {
+	if info == nil || !onlyInPlace(err) {
 		return err
 	}
 	file := &File{path: path, at: at}
@@ -290,13 +285,11 @@ func (e entry) temporary(kind string) (*os.File, string, error) {
 
 // fill writes and syncs data, and closes the file.
 func fill(file *os.File, data []byte) error {
-	if _, err := file.Write(data); err != nil {
-		return errors.Join(err, file.Close())
+	_, err := file.Write(data)
+	if err == nil {
+		err = file.Sync()
 	}
-	if err := file.Sync(); err != nil {
-		return errors.Join(err, file.Close())
-	}
-	return file.Close()
+	return errors.Join(err, file.Close())
 }
 
 // onlyInPlace reports whether an error means that the file may be writable, but cannot be replaced.
@@ -310,10 +303,10 @@ func onlyInPlace(err error) bool {
 
 // overwrite writes data into the file that was read, after a backup next to it or next to the link to it.
 func (f *File) overwrite(data []byte, cause error) error {
-	folder := f.at.root.Name()
+	impossible := &InPlaceError{Folder: f.at.root.Name(), Err: rootCause(cause)}
 	file, err := f.at.root.OpenFile(f.at.name, os.O_RDWR|nonblock, 0)
 	if err != nil {
-		return &InPlaceError{Folder: folder, Err: rootCause(cause)}
+		return impossible
 	}
 	defer func() { _ = file.Close() }()
 	if now, err := file.Stat(); err != nil || !os.SameFile(f.info, now) {
@@ -324,12 +317,12 @@ func (f *File) overwrite(data []byte, cause error) error {
 	if err != nil {
 		root, opening := os.OpenRoot(filepath.Dir(f.path))
 		if opening != nil {
-			return &InPlaceError{Folder: folder, Err: rootCause(cause)}
+			return impossible
 		}
 		defer func() { _ = root.Close() }()
 		beside = entry{root, filepath.Base(f.path)}
 		if saved, name, err = beside.temporary("backup"); err != nil {
-			return &InPlaceError{Folder: folder, Err: rootCause(cause)}
+			return impossible
 		}
 	}
 	if err := fill(saved, f.Content); err != nil {
@@ -338,7 +331,7 @@ func (f *File) overwrite(data []byte, cause error) error {
 	}
 	if err := rewrite(file, data); err != nil {
 		if rewrite(file, f.Content) != nil {
-			return &InPlaceError{Folder: folder, Copy: filepath.Join(beside.root.Name(), name), Err: rootCause(err)}
+			return &InPlaceError{Folder: f.at.root.Name(), Copy: filepath.Join(beside.root.Name(), name), Err: rootCause(err)}
 		}
 		_ = beside.root.Remove(name)
 		return fmt.Errorf("overwriting it: %w", err)
@@ -379,10 +372,8 @@ func writeThrough(path string, data []byte) error {
 	if err != nil {
 		return err
 	}
-	if _, err := file.Write(data); err != nil {
-		return errors.Join(err, file.Close())
-	}
-	return file.Close()
+	_, err = file.Write(data)
+	return errors.Join(err, file.Close())
 }
 
 // rootCause removes the operation and path from an error, which are reported elsewhere.

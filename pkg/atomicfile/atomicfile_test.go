@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/pinniped-toolkit/pinniped/pkg/atomicfile"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 func TestWrite(t *testing.T) {
@@ -83,13 +84,9 @@ func TestReplace(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	target := write(t, filepath.Join(dir, "target"))
-	if err := os.Chmod(target, 0o640); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Chmod(target, 0o640))
 	path := link(t, "target", filepath.Join(dir, "link"))
-	if err := replace(t, path, nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, replace(t, path, nil))
 	expect(t, target, "content")
 	if info, err := os.Lstat(target); err != nil || info.Mode() != 0o640 {
 		t.Errorf("want a regular file with the mode that it had, got %v, %v", info.Mode(), err)
@@ -126,15 +123,11 @@ func TestReplaceOfAnExchangedFile(t *testing.T) {
 		{name: "by another file", fails: true, exchange: func(t *testing.T, folder, theirs string) {
 			t.Helper()
 			remove(t, filepath.Join(folder, "config"))
-			if err := os.Link(theirs, filepath.Join(folder, "config")); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.Link(theirs, filepath.Join(folder, "config")))
 		}},
 		{name: "with its folder", exchange: func(t *testing.T, folder, theirs string) {
 			t.Helper()
-			if err := os.Rename(folder, folder+".old"); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.Rename(folder, folder+".old"))
 			link(t, filepath.Dir(theirs), folder)
 		}},
 	} {
@@ -143,9 +136,7 @@ func TestReplaceOfAnExchangedFile(t *testing.T) {
 			dir := t.TempDir()
 			folder, private := filepath.Join(dir, "shared"), filepath.Join(dir, "private")
 			for _, made := range []string{folder, private} {
-				if err := os.Mkdir(made, 0o755); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, os.Mkdir(made, 0o755))
 			}
 			write(t, filepath.Join(folder, "config"))
 			theirs := write(t, filepath.Join(private, "config"))
@@ -169,9 +160,7 @@ func TestWriteThroughPipe(t *testing.T) {
 	if _, err := os.Stat(path); err != nil {
 		t.Skipf("this system has no %s", path)
 	}
-	if err := atomicfile.Write(path, []byte("content")); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, atomicfile.Write(path, []byte("content")))
 	_ = writer.Close()
 	got := make([]byte, 16)
 	if n, err := reader.Read(got); err != nil || string(got[:n]) != "content" {
@@ -187,10 +176,7 @@ const (
 // replace reads the file at path, calls between, and replaces the file with "content".
 func replace(t *testing.T, path string, between func()) error {
 	t.Helper()
-	file, err := atomicfile.Open(path, limit)
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := must.Get(atomicfile.Open(path, limit))(t)
 	defer file.Close()
 	if between != nil {
 		between()
@@ -207,9 +193,7 @@ func expect(t *testing.T, path, want string) {
 
 func remove(t *testing.T, path string) {
 	t.Helper()
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Remove(path))
 }
 
 func write(t *testing.T, path string) string {
@@ -222,8 +206,6 @@ func write(t *testing.T, path string) string {
 
 func link(t *testing.T, target, path string) string {
 	t.Helper()
-	if err := os.Symlink(target, path); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Symlink(target, path))
 	return path
 }

@@ -10,14 +10,14 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 func fifo(t *testing.T, writes ...string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "fifo")
-	if err := syscall.Mkfifo(path, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, syscall.Mkfifo(path, 0o600))
 	if len(writes) == 0 {
 		return path
 	}
@@ -40,9 +40,7 @@ func fifo(t *testing.T, writes ...string) string {
 func TestReadInput(t *testing.T) {
 	t.Parallel()
 	regular := filepath.Join(t.TempDir(), "regular")
-	if err := os.WriteFile(regular, []byte("content"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(regular, []byte("content"), 0o600))
 	for name, test := range map[string]struct {
 		path       string
 		want, says string

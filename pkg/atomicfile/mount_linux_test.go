@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/pinniped-toolkit/pinniped/pkg/atomicfile"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 func TestReplaceAMountPoint(t *testing.T) {
@@ -20,13 +21,9 @@ func TestReplaceAMountPoint(t *testing.T) {
 	dir := t.TempDir()
 	actual, path := write(t, filepath.Join(dir, "actual")), write(t, filepath.Join(dir, "mounted"))
 	mount(t, actual, path, "", syscall.MS_BIND)
-	if err := replace(t, path, nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, replace(t, path, nil))
 	expect(t, actual, "content")
-	if err := atomicfile.Write(path, []byte("private")); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, atomicfile.Write(path, []byte("private")))
 	expect(t, actual, "private")
 	if info, err := os.Stat(actual); err != nil || info.Mode() != 0o600 {
 		t.Errorf("want mode 0600 after Write, got %v, %v", info.Mode(), err)
@@ -44,17 +41,13 @@ func TestReplaceInAReadOnlyFolder(t *testing.T) {
 	}
 	dir := t.TempDir()
 	folder := filepath.Join(dir, "readonly")
-	if err := os.Mkdir(folder, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Mkdir(folder, 0o755))
 	actual := write(t, filepath.Join(dir, "actual"))
 	mount(t, "none", folder, "tmpfs", 0)
 	target := write(t, filepath.Join(folder, "config"))
 	mount(t, actual, target, "", syscall.MS_BIND)
 	mount(t, "none", folder, "", syscall.MS_REMOUNT|syscall.MS_RDONLY)
-	if err := replace(t, link(t, target, filepath.Join(dir, "link")), nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, replace(t, link(t, target, filepath.Join(dir, "link")), nil))
 	expect(t, actual, "content")
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 3 {
 		t.Errorf("want nothing left behind, got %v, %v", entries, err)

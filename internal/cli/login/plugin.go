@@ -229,7 +229,7 @@ func (p *Plugin) obtain(
 		if p.outdated {
 			return
 		}
-		if err := cache.PutWithHeaders(ctx, key, credential, p.headers); err != nil {
+		if err := cache.Put(ctx, key, credential, p.headers); err != nil {
 			p.debugf("not cached: %v", err)
 		}
 	}, nil
