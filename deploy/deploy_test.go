@@ -22,6 +22,8 @@ import (
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 	"sigs.k8s.io/yaml"
+
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // folders returns the folders next to this file with a kustomization of this kind.
@@ -33,14 +35,9 @@ func folders(t *testing.T, kind string) []string {
 	}
 	var found []string
 	for _, file := range all {
-		content, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		content := must.Get(os.ReadFile(file))(t)
 		var head struct{ Kind string }
-		if err := yaml.Unmarshal(content, &head); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, yaml.Unmarshal(content, &head))
 		if head.Kind == kind {
 			found = append(found, filepath.Dir(file))
 		}
@@ -57,10 +54,7 @@ func rendered(t *testing.T, folder string) []map[string]any {
 	}
 	var objects []map[string]any
 	for _, resource := range made.Resources() {
-		object, err := resource.Map()
-		if err != nil {
-			t.Fatal(err)
-		}
+		object := must.Get(resource.Map())(t)
 		objects = append(objects, object)
 	}
 	return objects
@@ -85,10 +79,7 @@ func deployments(t *testing.T, folder string) []*appsv1.Deployment {
 // TestPodSecurity checks every shipped pod against the Pod Security Standard "restricted".
 func TestPodSecurity(t *testing.T) {
 	t.Parallel()
-	evaluator, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	evaluator := must.Get(policy.NewEvaluator(policy.DefaultChecks(), nil))(t)
 	restricted := psaapi.LevelVersion{Level: psaapi.LevelRestricted, Version: psaapi.LatestVersion()}
 	judged := 0
 	for _, folder := range folders(t, "Kustomization") {
@@ -211,9 +202,7 @@ func networkPolicies(t *testing.T, folder string) []*networkingv1.NetworkPolicy 
 			continue
 		}
 		policy := &networkingv1.NetworkPolicy{}
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(object, policy, true); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(object, policy, true))
 		found = append(found, policy)
 	}
 	return found
@@ -225,10 +214,7 @@ func TestTheWebhookTakesAgentsOnly(t *testing.T) {
 	t.Parallel()
 	agent := deployments(t, "concierge")[0]
 	matches := func(selector *metav1.LabelSelector, set labels.Set) bool {
-		selects, err := metav1.LabelSelectorAsSelector(selector)
-		if err != nil {
-			t.Fatal(err)
-		}
+		selects := must.Get(metav1.LabelSelectorAsSelector(selector))(t)
 		return selects.Matches(set)
 	}
 	for _, rule := range networkPolicies(t, "local-user-authenticator")[0].Spec.Ingress {

@@ -38,6 +38,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 const (
@@ -87,10 +88,7 @@ func shippedRoles(t *testing.T) []role {
 		}
 	}
 	read := func(path string) string {
-		content, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		content := must.Get(os.ReadFile(path))(t)
 		return string(content)
 	}
 	fences := regexp.MustCompile("(?ms)^ *```ya?ml\n(.*?)^ *```")
@@ -111,9 +109,7 @@ func shippedRoles(t *testing.T) []role {
 			}
 			return err
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 	}
 	var all []role
 	for _, r := range found {
@@ -156,10 +152,7 @@ func newAttack(t *testing.T) *attack {
 	cluster := testkit.Cluster(t, devcluster.Options{ControllerManager: true}, "concierge/namespace.yaml")
 	config := cluster.AdminConfig()
 	config.WarningHandler = rest.NoWarnings{} // about empty certificates
-	admin, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	admin := must.Get(kubernetes.NewForConfig(config))(t)
 	a := &attack{cluster: cluster, admin: admin}
 	// A token Secret from before the policy, whose annotation could be changed.
 	testkit.Eventually(
@@ -175,16 +168,10 @@ func newAttack(t *testing.T) *attack {
 		_, err := a.token(t.Context(), a.admin, agentNamespace, "old-token", "default")
 		return err
 	})
-	err = cluster.Install(t.Context(), "concierge", "serviceaccounttokens", "iptlsroles", "local-user-authenticator",
-		"clustersigner/rbac.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = admin.CoreV1().Namespaces().Create(t.Context(),
-		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "clusters"}}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cluster.Install(t.Context(), "concierge", "serviceaccounttokens", "iptlsroles", "local-user-authenticator",
+		"clustersigner/rbac.yaml"))
+	must.Get(admin.CoreV1().Namespaces().Create(t.Context(),
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "clusters"}}, metav1.CreateOptions{}))(t)
 	for _, namespace := range []string{agentNamespace, usersNamespace, "clusters", "local-user-authenticator"} {
 		for _, name := range []string{certificate, agentsKey, "somebodys"} {
 			a.mustCreate(t, namespace, &corev1.Secret{
@@ -203,11 +190,8 @@ func newAttack(t *testing.T) *attack {
 		return nil
 	})
 	// They do not affect the token controller's existing Secrets.
-	_, err = admin.CoreV1().Secrets(agentNamespace).Patch(t.Context(), "old-token", types.MergePatchType,
-		[]byte(`{"data": null}`), metav1.PatchOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Get(admin.CoreV1().Secrets(agentNamespace).Patch(t.Context(), "old-token", types.MergePatchType,
+		[]byte(`{"data": null}`), metav1.PatchOptions{}))(t)
 	testkit.Eventually(t, time.Minute, func() error {
 		_, err := a.token(t.Context(), a.admin, agentNamespace, "old-token", "default")
 		return err
@@ -229,9 +213,7 @@ func tokenSecret(name, account string) *corev1.Secret {
 
 func (a *attack) mustCreate(t *testing.T, namespace string, secret *corev1.Secret) {
 	t.Helper()
-	if _, err := a.admin.CoreV1().Secrets(namespace).Create(t.Context(), secret, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(a.admin.CoreV1().Secrets(namespace).Create(t.Context(), secret, metav1.CreateOptions{}))(t)
 }
 
 // token returns the token in a Secret of a service account, once the token controller has set it.
@@ -287,17 +269,9 @@ func (a *attack) by(t *testing.T, r role) []string {
 				&rbacv1.RoleBinding{ObjectMeta: meta, RoleRef: ref, Subjects: subjects}, metav1.CreateOptions{})
 		}
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	config, err := a.cluster.User(user)
-	if err != nil {
-		t.Fatal(err)
-	}
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
+	config := must.Get(a.cluster.User(user))(t)
+	client := must.Get(kubernetes.NewForConfig(config))(t)
 	h := &holder{attack: a, Interface: client, config: config, role: r}
 	h.waitForPermissions(t)
 
@@ -623,10 +597,7 @@ func (h *holder) makesSecrets(ctx context.Context, namespace string) error {
 // documented returns the table: by kind and name of the role, the results of the test, which are in code.
 func (a *attack) documented(t *testing.T) map[string][]string {
 	t.Helper()
-	content, err := os.ReadFile(securityTable)
-	if err != nil {
-		t.Fatal(err)
-	}
+	content := must.Get(os.ReadFile(securityTable))(t)
 	all := map[string][]string{}
 	code := regexp.MustCompile("`([^`]+)`")
 	for line := range strings.Lines(string(content)) {

@@ -19,6 +19,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/apis"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/discoverytest"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // TestInterruptedChanges interrupts `ip-tls set` at random moments. Each run sets a certificate from files together
@@ -26,44 +27,26 @@ import (
 // completes.
 func TestInterruptedChanges(t *testing.T) {
 	t.Parallel()
-	program, err := exec.LookPath("pinniped")
-	if err != nil {
-		t.Fatal(err)
-	}
-	server, err := discoverytest.New(apis.DefaultGroupSuffix)
-	if err != nil {
-		t.Fatal(err)
-	}
+	program := must.Get(exec.LookPath("pinniped"))(t)
+	server := must.Get(discoverytest.New(apis.DefaultGroupSuffix))(t)
 	t.Cleanup(server.Close)
 	// No agent reports, so no change takes effect.
 	issuer := discoverytest.Issuer(apis.DefaultGroupSuffix, "issuer")
 	issuer.Spec.ImpersonationProxy.Service.Type = "None"
 	issuer.Spec.ImpersonationProxy.ExternalEndpoint = "p0.example.com"
-	if err := server.Put(issuer); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, server.Put(issuer))
 	server.SlowDown(100 * time.Millisecond)
-	client, err := discovery.Connect(server.Config(), apis.DefaultGroupSuffix)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ca, err := certs.NewCA("Company CA", time.Now(), 365*24*time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := must.Get(discovery.Connect(server.Config(), apis.DefaultGroupSuffix))(t)
+	ca := must.Get(certs.NewCA("Company CA", time.Now(), 365*24*time.Hour))(t)
 	dir := t.TempDir()
 	write := func(name string, content []byte) string {
 		t.Helper()
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, content, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(path, content, 0o600))
 		return path
 	}
 	admin, bundle := filepath.Join(dir, "admin.yaml"), write("ca.pem", ca.CertPEM())
-	if err := clientcmd.WriteToFile(*server.Kubeconfig(), admin); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, clientcmd.WriteToFile(*server.Kubeconfig(), admin))
 
 	runs := 40
 	if testing.Short() {
@@ -72,10 +55,7 @@ func TestInterruptedChanges(t *testing.T) {
 	random := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 0))
 	current, pairs, seen := 0, []*certs.KeyPair{nil}, map[bool]int{}
 	for i := 1; i <= runs; i++ {
-		pair, err := ca.IssueServing(certs.SANs{DNSNames: []string{"*.example.com"}}, time.Now(), 90*24*time.Hour)
-		if err != nil {
-			t.Fatal(err)
-		}
+		pair := must.Get(ca.IssueServing(certs.SANs{DNSNames: []string{"*.example.com"}}, time.Now(), 90*24*time.Hour))(t)
 		pairs = append(pairs, pair)
 		number := strconv.Itoa(i)
 		command := exec.CommandContext(
@@ -101,28 +81,21 @@ func TestInterruptedChanges(t *testing.T) {
 		command.Env = append(os.Environ(), "HOME="+dir)
 		var stderr bytes.Buffer
 		command.Stderr = &stderr
-		if err := command.Start(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, command.Start())
 		within := 450 * time.Millisecond
 		if i%2 == 0 {
 			within = 80 * time.Millisecond // mostly before the first write
 		}
 		moment := time.Duration(random.Int64N(int64(within)))
 		time.Sleep(moment) // interrupt at this moment
-		if err := command.Process.Signal([]os.Signal{syscall.SIGINT, syscall.SIGTERM}[i/2%2]); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, command.Process.Signal([]os.Signal{syscall.SIGINT, syscall.SIGTERM}[i/2%2]))
 		_ = command.Wait() // the exit code is checked below
 		code := command.ProcessState.ExitCode()
 		killed := code == -1 // before the program handled signals
 		if code != 130 && !killed {
 			t.Errorf("run %d, interrupted after %s: exit code %d:\n%s", i, moment, code, &stderr)
 		}
-		now, err := client.CredentialIssuer(t.Context(), "issuer")
-		if err != nil {
-			t.Fatal(err)
-		}
+		now := must.Get(client.CredentialIssuer(t.Context(), "issuer"))(t)
 		changed := now.Spec.ImpersonationProxy.ExternalEndpoint == "p"+number+".example.com"
 		if changed {
 			current = i
@@ -149,9 +122,7 @@ func TestInterruptedChanges(t *testing.T) {
 			}
 			continue
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if !bytes.Equal(secret.Data["tls.crt"], pairs[current].CertPEM) ||
 			!bytes.Equal(secret.Data["tls.key"], pairs[current].KeyPEM) {
 			t.Fatalf("run %d, interrupted after %s: the Secret is not of the configuration in place:\n%s", i, moment, &stderr)

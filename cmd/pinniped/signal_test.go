@@ -17,35 +17,26 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/apis"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/test/discoverytest"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // TestInterrupt interrupts the command while it waits: it ends at once with 130, and writes nothing.
 func TestInterrupt(t *testing.T) {
 	t.Parallel()
-	program, err := exec.LookPath("pinniped") // testscript puts this test binary on the PATH as pinniped
-	if err != nil {
-		t.Fatal(err)
-	}
+	program := must.Get(exec.LookPath("pinniped"))(t) // testscript puts this test binary on the PATH as pinniped
 	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
 		t.Run(signal.String(), func(t *testing.T) {
 			t.Parallel()
-			server, err := discoverytest.New(apis.DefaultGroupSuffix)
-			if err != nil {
-				t.Fatal(err)
-			}
+			server := must.Get(discoverytest.New(apis.DefaultGroupSuffix))(t)
 			t.Cleanup(server.Close)
-			if err := server.Put(discoverytest.Issuer(apis.DefaultGroupSuffix, "issuer", discoverytest.FailedStrategy(
+			must.Do(t, server.Put(discoverytest.Issuer(apis.DefaultGroupSuffix, "issuer", discoverytest.FailedStrategy(
 				configv1alpha1.StrategyImpersonationProxy,
 				configv1alpha1.ReasonPending,
 				"waiting for load balancer",
-			))); err != nil {
-				t.Fatal(err)
-			}
+			))))
 			dir := t.TempDir()
 			admin, output := filepath.Join(dir, "admin.yaml"), filepath.Join(dir, "user.yaml")
-			if err := clientcmd.WriteToFile(*server.Kubeconfig(), admin); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, clientcmd.WriteToFile(*server.Kubeconfig(), admin))
 			command := exec.CommandContext(
 				t.Context(),
 				program,
@@ -59,13 +50,8 @@ func TestInterrupt(t *testing.T) {
 				output,
 			)
 			command.Env = append(os.Environ(), "HOME="+dir)
-			stderr, err := command.StderrPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := command.Start(); err != nil {
-				t.Fatal(err)
-			}
+			stderr := must.Get(command.StderrPipe())(t)
+			must.Do(t, command.Start())
 			var text strings.Builder
 			lines := bufio.NewScanner(stderr)
 			var sent time.Time
@@ -73,9 +59,7 @@ func TestInterrupt(t *testing.T) {
 				text.WriteString(lines.Text() + "\n")
 				if sent.IsZero() && strings.Contains(lines.Text(), "waiting") {
 					sent = time.Now()
-					if err := command.Process.Signal(signal); err != nil {
-						t.Fatal(err)
-					}
+					must.Do(t, command.Process.Signal(signal))
 				}
 			}
 			_ = command.Wait() // the exit code is checked below

@@ -15,6 +15,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // TestExitCodesInHelp checks that the last line of each command's help lists its exit codes as ExitCodes does, and says
@@ -58,10 +59,7 @@ func TestExitCodesAreDocumented(t *testing.T) {
 	if code := cli.Main(t.Context(), f); code != ui.ExitDone {
 		t.Fatalf("exit code %d", code)
 	}
-	page, err := os.ReadFile("../../docs/reference/exit-codes.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := must.Get(os.ReadFile("../../docs/reference/exit-codes.md"))(t)
 	for _, one := range ui.ExitCodes() {
 		if row := fmt.Sprintf(
 			"| %d | %s | %s |\n",

@@ -19,6 +19,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli"
 	"github.com/pinniped-toolkit/pinniped/pkg/atomicfile"
 	"github.com/pinniped-toolkit/pinniped/test/testkit/issuer"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // inputs are the flags that name input files.
@@ -104,17 +105,11 @@ func TestPipes(t *testing.T) {
 				"KEY": "key", "CERT": "cert", "file": row[1], ".kube/config": "",
 			} {
 				path := filepath.Join(folder, name)
-				if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-					t.Fatal(err)
-				}
-				if err := os.WriteFile(path, []byte(content(flag)), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, os.MkdirAll(filepath.Dir(path), 0o700))
+				must.Do(t, os.WriteFile(path, []byte(content(flag)), 0o600))
 			}
 			pipe := filepath.Join(folder, "pipe")
-			if err := syscall.Mkfifo(pipe, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, syscall.Mkfifo(pipe, 0o600))
 			go func() {
 				if file, err := os.OpenFile(pipe, os.O_WRONLY, 0); err == nil {
 					_, _ = file.WriteString(content(row[1]))

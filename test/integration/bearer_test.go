@@ -22,6 +22,7 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 	"github.com/pinniped-toolkit/pinniped/test/testkit/issuer"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 const audience = "this-cluster"
@@ -47,9 +48,7 @@ func (w *world) trustFor(
 			TLS: &authenticationv1alpha1.TLSSpec{CertificateAuthorityData: base64.StdEncoding.EncodeToString(idp.CA)},
 		},
 	}
-	if err := w.admin.Create(t.Context(), object); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.admin.Create(t.Context(), object))
 	t.Cleanup(func() { _ = w.admin.Delete(context.WithoutCancel(t.Context()), object) })
 	testkit.Eventually(t, 20*time.Second, func() error {
 		if err := w.admin.Get(t.Context(), client.ObjectKeyFromObject(object), object); err != nil {
@@ -78,9 +77,7 @@ func (w *world) exchange(t *testing.T, kind, name, token string) string {
 			Credential *struct{ ClientCertificateData string }
 		}
 	}
-	if err := json.Unmarshal([]byte(out), &answer); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal([]byte(out), &answer))
 	if (answer.Status.Credential == nil) == (answer.Status.Message == "") {
 		t.Errorf("got %s", out)
 	}
@@ -90,20 +87,15 @@ func (w *world) exchange(t *testing.T, kind, name, token string) string {
 // sendLogin creates a TokenCredentialRequest with kubectl.
 func (w *world) sendLogin(t *testing.T, kind, name, token string) result {
 	t.Helper()
-	text, err := json.Marshal(map[string]any{
+	text := must.Get(json.Marshal(map[string]any{
 		"apiVersion": "login.concierge.pinniped.dev/v1alpha1", "kind": "TokenCredentialRequest",
 		"spec": map[string]any{
 			"token":         token,
 			"authenticator": map[string]any{"apiGroup": "authentication.concierge.pinniped.dev", "kind": kind, "name": name},
 		},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	path := filepath.Join(t.TempDir(), "request.json")
-	if err := os.WriteFile(path, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(path, text, 0o600))
 	return w.run(t, w.kubectl, "--kubeconfig="+w.Cluster.AdminKubeconfig(), "create", "--output=json", "--filename="+path)
 }
 
@@ -155,9 +147,7 @@ func TestTokensOfAnIssuer(t *testing.T) {
 	tokenFile := filepath.Join(t.TempDir(), "token")
 	present := func(token string) {
 		t.Helper()
-		if err := os.WriteFile(tokenFile, []byte(token), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(tokenFile, []byte(token), 0o600))
 	}
 	kubeconfig := filepath.Join(t.TempDir(), "ci.kubeconfig")
 	command := []string{"get", "kubeconfig", "--login=bearer", "--token-file=" + tokenFile, "--output=" + kubeconfig}
@@ -220,14 +210,11 @@ func TestTokensOfAnIssuer(t *testing.T) {
 		})
 	}
 	// The cluster's own credentials keep working.
-	account, err := w.Cluster.ServiceAccountConfig(
+	account := must.Get(w.Cluster.ServiceAccountConfig(
 		t.Context(),
 		devinstall.Namespace,
 		"pinniped-concierge-impersonation-proxy",
-	)
-	if err != nil {
-		t.Fatal(err)
-	}
+	))(t)
 	present(account.BearerToken)
 	if got := whoAmI(w.agents[0]); !strings.Contains(got.out, "system:serviceaccount:") {
 		t.Errorf("a service account's token: %d %s", got.code, got.errOut)
@@ -248,13 +235,8 @@ func TestTokensOfAnIssuer(t *testing.T) {
 func TestTokensOfAWebhook(t *testing.T) {
 	w := needsCluster(t)
 	w.external(t, "corporate-cert", pairData(w.issue(t, "localhost")))
-	hash, err := bcrypt.GenerateFromPassword([]byte("secret"), bcrypt.MinCost)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := w.createUser(t.Context(), "temporary", string(hash), "contractors"); err != nil {
-		t.Fatal(err)
-	}
+	hash := must.Get(bcrypt.GenerateFromPassword([]byte("secret"), bcrypt.MinCost))(t)
+	must.Do(t, w.createUser(t.Context(), "temporary", string(hash), "contractors"))
 	user := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: devinstall.LocalUserNamespace, Name: "temporary"}}
 	t.Cleanup(func() { _ = w.admin.Delete(context.WithoutCancel(t.Context()), user) })
 	webhook := configv1alpha1.BearerTokenAuthenticator{
@@ -273,9 +255,7 @@ func TestTokensOfAWebhook(t *testing.T) {
 	}
 	w.acceptTokensOf(t, sameName, webhook)
 	tokenFile := filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(tokenFile, []byte("temporary:secret"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(tokenFile, []byte("temporary:secret"), 0o600))
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
 	if got := w.asAdmin(
 		t,
@@ -307,9 +287,7 @@ func TestTokensOfAWebhook(t *testing.T) {
 		}
 		return nil
 	})
-	if err := w.admin.Delete(t.Context(), user); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.admin.Delete(t.Context(), user))
 	testkit.Eventually(t, 6*time.Second, func() error {
 		if got := w.run(t, w.kubectl, "--kubeconfig="+kubeconfig, "auth", "whoami"); got.code == 0 {
 			return fmt.Errorf("the token still works: %s", got.out)

@@ -20,6 +20,7 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // TestABundleInAConfigMap configures the CA bundle of a webhook in a ConfigMap.
@@ -42,9 +43,7 @@ func TestABundleInAConfigMap(t *testing.T) {
 	}
 	w.removeAfterwards(t, bundle, webhook)
 	for _, object := range []client.Object{bundle, webhook} {
-		if err := w.admin.Create(t.Context(), object); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, w.admin.Create(t.Context(), object))
 	}
 	testkit.Eventually(t, 20*time.Second, func() error {
 		if err := w.admin.Get(t.Context(), client.ObjectKeyFromObject(webhook), webhook); err != nil {
@@ -80,9 +79,7 @@ func TestTheTrustBundleOfAConfigMap(t *testing.T) {
 		!strings.Contains(got.errOut, `certificateAuthorityDataSource: ConfigMap "company-ca"`) {
 		t.Errorf("without the ConfigMap, ip-tls set ended with %d: %s", got.code, got.errOut)
 	}
-	if err := w.admin.Create(t.Context(), source); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.admin.Create(t.Context(), source))
 	if got := w.asAdmin(t, set...); got.code != 0 {
 		t.Fatalf("ip-tls set ended with %d\nstdout: %s\nstderr: %s", got.code, got.out, got.errOut)
 	}
@@ -102,9 +99,7 @@ func TestTheTrustBundleOfAConfigMap(t *testing.T) {
 	load := w.load(t, roots)
 
 	source.Data["ca-bundle.crt"] += string(next.CertPEM())
-	if err := w.admin.Update(t.Context(), source); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.admin.Update(t.Context(), source))
 	both := certs.UnionBundle(w.pki.CertPEM(), next.CertPEM())
 	publishes(both)
 	if got := w.asAdmin(
@@ -116,9 +111,7 @@ func TestTheTrustBundleOfAConfigMap(t *testing.T) {
 		t.Errorf("ip-tls status ended with %d: %s%s", got.code, got.out, got.errOut)
 	}
 
-	if err := w.admin.Delete(t.Context(), source); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.admin.Delete(t.Context(), source))
 	w.waitForStatus(t, configv1alpha1.ReasonPending, `certificateAuthorityDataSource: ConfigMap "company-ca"`)
 	publishes(both)
 	if got := w.asAdmin(t, "ip-tls", "status"); !strings.Contains(got.out, "BundleNotFound") &&
@@ -127,9 +120,7 @@ func TestTheTrustBundleOfAConfigMap(t *testing.T) {
 	}
 	load.enough(t, 100)
 	source.ResourceVersion = ""
-	if err := w.admin.Create(t.Context(), source); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.admin.Create(t.Context(), source))
 	w.waitForStatus(t, configv1alpha1.ReasonListening, "")
 	load.enough(t, 200)
 	load.stop(t)
@@ -151,10 +142,7 @@ func TestTrustManager(t *testing.T) {
 	for _, file := range []string{"trust.cert-manager.io_bundles.yaml", "trust-manager.io_clusterbundles.yaml"} {
 		w.installCRD(t, "github.com/cert-manager/trust-manager", file)
 	}
-	key, err := w.pki.KeyPEM()
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := must.Get(w.pki.KeyPEM())(t)
 	source := map[string][]byte{"tls.crt": w.pki.CertPEM(), "tls.key": key}
 	w.putSecret(t, "company-ca", source)
 	w.putSecret(t, "proxy-tls", pairData(w.issue(t, "localhost")))
@@ -186,9 +174,7 @@ func TestTheWebhookRepairsItsCertificate(t *testing.T) {
 	before := w.webhookSecret(t)
 	broken := before.DeepCopy()
 	delete(broken.Data, "tlsCertificateChain")
-	if err := w.admin.Update(t.Context(), broken); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.admin.Update(t.Context(), broken))
 	testkit.Eventually(t, 20*time.Second, func() error {
 		mended := w.webhookSecret(t)
 		if len(mended.Data["tlsCertificateChain"]) == 0 {
@@ -205,10 +191,8 @@ func TestTheWebhookRepairsItsCertificate(t *testing.T) {
 func (w *world) webhookSecret(t *testing.T) *corev1.Secret {
 	t.Helper()
 	var secret corev1.Secret
-	if err := w.admin.Get(t.Context(), types.NamespacedName{
+	must.Do(t, w.admin.Get(t.Context(), types.NamespacedName{
 		Namespace: devinstall.LocalUserNamespace, Name: "local-user-authenticator-tls-serving-certificate",
-	}, &secret); err != nil {
-		t.Fatal(err)
-	}
+	}, &secret))
 	return &secret
 }

@@ -18,6 +18,7 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // TestCertManagerRenewsTheCA gives cert-manager's Issuer another CA with another key, and has cert-manager reissue the
@@ -60,10 +61,7 @@ func TestCertManagerRenewsTheCA(t *testing.T) {
 	before := w.load(t, trusting(m.pki.CertPEM()))
 
 	next := newCA(t, "Company CA, renewed", time.Now())
-	key, err := next.KeyPEM()
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := must.Get(next.KeyPEM())(t)
 	w.putSecret(t, "company-ca", map[string][]byte{"tls.crt": next.CertPEM(), "tls.key": key})
 	m.renew(t, secret)
 	var issued corev1.Secret

@@ -21,6 +21,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
 	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 const certManagerIssuer = `apiVersion: cert-manager.io/v1
@@ -45,10 +46,7 @@ func (w *world) installCertManager(t *testing.T) *certManager {
 // start starts cert-manager's controllers, and creates an Issuer of the corporate CA.
 func (m *certManager) start(t *testing.T) {
 	t.Helper()
-	key, err := m.pki.KeyPEM()
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := must.Get(m.pki.KeyPEM())(t)
 	m.putSecret(t, "company-ca", map[string][]byte{"tls.crt": m.pki.CertPEM(), "tls.key": key})
 	m.apply(t, certManagerIssuer)
 	m.startController(t, "certmanager")
@@ -57,10 +55,7 @@ func (m *certManager) start(t *testing.T) {
 // needsController returns the path of a program of hack/cluster, and skips the test if it is not built.
 func (*world) needsController(t *testing.T, name string) string {
 	t.Helper()
-	program, err := filepath.Abs("../../bin/" + name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	program := must.Get(filepath.Abs("../../bin/" + name))(t)
 	if _, err := os.Stat(program); errors.Is(err, os.ErrNotExist) {
 		t.Skipf("there is no bin/%s: run make bin/%s", name, name)
 	}
@@ -70,13 +65,10 @@ func (*world) needsController(t *testing.T, name string) string {
 // startController runs a program of hack/cluster until the end of the test.
 func (w *world) startController(t *testing.T, name string, args ...string) {
 	t.Helper()
-	controllers, err := w.Cluster.StartProgram(t.Context(), devcluster.ProgramOptions{
+	controllers := must.Get(w.Cluster.StartProgram(t.Context(), devcluster.ProgramOptions{
 		Name: name, Path: w.needsController(t, name), Args: append(args, "--kubeconfig="+w.Cluster.AdminKubeconfig()),
 		Ready: func(context.Context) error { return nil },
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	t.Cleanup(func() {
 		if t.Failed() {
 			showTail(controllers.Log())
@@ -97,9 +89,7 @@ func (w *world) installCRD(t *testing.T, module, file string) {
 		t.Fatalf("finding module %s: %v", module, err)
 	}
 	crd := filepath.Join(strings.TrimSpace(string(folder)), "deploy", "crds", file)
-	if err := w.Cluster.Install(t.Context(), crd); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.Cluster.Install(t.Context(), crd))
 	t.Cleanup(func() {
 		remove := exec.CommandContext(context.WithoutCancel(t.Context()), w.kubectl,
 			"--kubeconfig="+w.Cluster.AdminKubeconfig(), "delete", "-f", crd)
@@ -166,9 +156,7 @@ func TestCertManager(t *testing.T) {
 	running := exec.CommandContext(t.Context(), w.cli, set...)
 	running.Env = []string{"HOME=" + t.TempDir()}
 	running.Stdout, running.Stderr = &out, &errOut
-	if err := running.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, running.Start())
 	const waits = `filled by cert-manager's Certificate "by-cert-manager" (not issued yet)`
 	testkit.Eventually(t, 30*time.Second, func() error {
 		if said := errOut.String(); !strings.Contains(said, waits) {

@@ -19,6 +19,7 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // secondName is a name that some certificates cover in addition to localhost.
@@ -55,9 +56,7 @@ func newFleet(t *testing.T) *fleet {
 			all = append(all, w.cas[letter].CertPEM()...)
 		}
 		w.bundles[letters] = filepath.Join(dir, letters+".pem")
-		if err := os.WriteFile(w.bundles[letters], all, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(w.bundles[letters], all, 0o600))
 	}
 	for letter := range w.cas {
 		w.fill(t, "lock-"+letter, letter, "localhost", secondName)

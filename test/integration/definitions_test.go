@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // Modules with the CustomResourceDefinitions that the documents and the manifests need.
@@ -35,10 +37,7 @@ func (w *world) define(t *testing.T, module, path string, names ...string) {
 	}
 	var wanted []string
 	for _, file := range files {
-		content, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		content := must.Get(os.ReadFile(file))(t)
 		for document := range strings.SplitSeq(string(content), "\n---\n") {
 			for _, name := range names {
 				if strings.Contains(document, "\n  name: "+name+"\n") || strings.Contains(document, "\n  name: \""+name+"\"\n") {
@@ -51,12 +50,8 @@ func (w *world) define(t *testing.T, module, path string, names ...string) {
 		t.Fatalf("%s has %d of %v", module, len(wanted), names)
 	}
 	manifest := filepath.Join(t.TempDir(), "definitions.yaml")
-	if err := os.WriteFile(manifest, []byte(strings.Join(wanted, "\n---\n")), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Cluster.Install(t.Context(), manifest); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(manifest, []byte(strings.Join(wanted, "\n---\n")), 0o600))
+	must.Do(t, w.Cluster.Install(t.Context(), manifest))
 	t.Cleanup(func() {
 		remove := exec.CommandContext(context.WithoutCancel(t.Context()), w.kubectl, "delete", "--filename="+manifest,
 			"--kubeconfig="+w.Cluster.AdminKubeconfig())

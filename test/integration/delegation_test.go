@@ -25,6 +25,7 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 const (
@@ -75,9 +76,7 @@ func TestDelegation(t *testing.T) {
 	if refusedWith.code != 3 || refusedWith != refusedWithout {
 		t.Errorf("set says, without the Secret: %+v\nand with it: %+v", refusedWithout, refusedWith)
 	}
-	if err := w.Cluster.Install(t.Context(), filepath.Join(w.Deploy, "tlscertificatedelegation")); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.Cluster.Install(t.Context(), filepath.Join(w.Deploy, "tlscertificatedelegation")))
 	w.waitForStatus(t, "ErrorDuringSetup", "no TLSCertificateDelegation in namespace \"owners\"")
 	if !strings.Contains(statusWithout, "the cluster has no TLSCertificateDelegations") {
 		t.Errorf("without the kind, the status said %q", statusWithout)
@@ -104,15 +103,11 @@ func TestDelegation(t *testing.T) {
 	if printed != explained.Manifest {
 		t.Errorf("explain and delegate print different objects:\n%s\n%s", explained.Manifest, printed)
 	}
-	if err := os.WriteFile(manifest, []byte(printed), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(manifest, []byte(printed), 0o600))
 
 	// Partly: a delegation without a RoleBinding, first for another namespace, then for the agent's.
 	documents := strings.Split(printed, "---\n")
-	if err := os.WriteFile(half, []byte(documents[0]+"---\n"+documents[2]), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(half, []byte(documents[0]+"---\n"+documents[2]), 0o600))
 	kubectl("apply", "--filename="+half)
 	kubectl(
 		"patch",
@@ -219,10 +214,7 @@ func TestDelegation(t *testing.T) {
 		if err := agent.Ready(t.Context()); err != nil {
 			t.Error(err)
 		}
-		log, err := os.ReadFile(agent.Log())
-		if err != nil {
-			t.Fatal(err)
-		}
+		log := must.Get(os.ReadFile(agent.Log()))(t)
 		if bytes.Contains(log, []byte("PRIVATE KEY")) {
 			t.Error("a key is in the log")
 		}
@@ -267,9 +259,7 @@ func (w *world) putSharedData(t *testing.T, data map[string][]byte) {
 	if apierrors.IsAlreadyExists(err) {
 		err = w.admin.Update(t.Context(), secret)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 }
 
 // explanation has the fields that a script reads from `ip-tls explain`.
@@ -313,14 +303,8 @@ func (w *world) bothGenerated(t *testing.T, limit time.Duration) {
 // mayReadThisAlone shows that the agent's only permissions in the owners' namespace are those for the one Secret.
 func (w *world) mayReadThisAlone(t *testing.T) {
 	t.Helper()
-	identity, err := w.Cluster.ServiceAccountConfig(t.Context(), devinstall.Namespace, devinstall.AgentAccount)
-	if err != nil {
-		t.Fatal(err)
-	}
-	core, err := corev1client.NewForConfig(identity)
-	if err != nil {
-		t.Fatal(err)
-	}
+	identity := must.Get(w.Cluster.ServiceAccountConfig(t.Context(), devinstall.Namespace, devinstall.AgentAccount))(t)
+	core := must.Get(corev1client.NewForConfig(identity))(t)
 	if _, err := core.Secrets(owners).Get(t.Context(), sharedName, metav1.GetOptions{}); err != nil {
 		t.Errorf("what is permitted: %v", err)
 	}
@@ -346,10 +330,7 @@ func second[T any](_ T, err error) error { return err }
 // askedForSecrets returns the agent's requests for Secrets of the owners' namespace, from the API server's audit log.
 func (w *world) askedForSecrets(t *testing.T) []string {
 	t.Helper()
-	content, err := os.ReadFile(w.Cluster.AuditLog())
-	if err != nil {
-		t.Fatal(err)
-	}
+	content := must.Get(os.ReadFile(w.Cluster.AuditLog()))(t)
 	var asked []string
 	for line := range bytes.Lines(content) {
 		var event struct {

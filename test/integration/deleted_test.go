@@ -13,6 +13,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // TestADeletedCredentialIssuer deletes the CredentialIssuer while all replicas are stopped and the Secret is invalid.
@@ -30,18 +31,12 @@ func TestADeletedCredentialIssuer(t *testing.T) {
 	kubeconfig := w.userKubeconfig(t, "pinny:password123")
 	before := w.issuer(t)
 	for _, agent := range w.agents {
-		if err := agent.Stop(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, agent.Stop())
 	}
 	w.putSecret(t, "deleted-cert", map[string][]byte{"tls.crt": []byte("x"), "tls.key": []byte("y")})
-	if err := w.admin.Delete(t.Context(), before.DeepCopy()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.admin.Delete(t.Context(), before.DeepCopy()))
 	for _, agent := range w.agents {
-		if err := agent.Restart(context.WithoutCancel(t.Context())); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, agent.Restart(context.WithoutCancel(t.Context())))
 	}
 	for _, agent := range w.agents {
 		testkit.Eventually(t, 30*time.Second, func() error {
@@ -52,9 +47,7 @@ func TestADeletedCredentialIssuer(t *testing.T) {
 	// own interval.
 	waiting, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 	defer cancel()
-	if err := w.WaitAvailable(waiting); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.WaitAvailable(waiting))
 	w.succeed(t, w.cli, "whoami", "--kubeconfig="+kubeconfig)
 
 	var after configv1alpha1.CredentialIssuer
@@ -64,9 +57,7 @@ func TestADeletedCredentialIssuer(t *testing.T) {
 	}
 	w.putSecret(t, "deleted-cert", withBundle(w, good))
 	after = configv1alpha1.CredentialIssuer{ObjectMeta: metav1.ObjectMeta{Name: name.Name}, Spec: before.Spec}
-	if err := w.admin.Create(t.Context(), &after); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.admin.Create(t.Context(), &after))
 	w.waitForStatus(t, "Listening", "")
 	w.waitForServed(t, 20*time.Second, good, 2, 2)
 	w.succeed(t, w.cli, "whoami", "--kubeconfig="+kubeconfig)

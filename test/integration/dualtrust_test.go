@@ -18,6 +18,7 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // enough waits for this number of further requests of the load.
@@ -106,9 +107,7 @@ func TestARenewalByAnotherCA(t *testing.T) {
 	}
 	var kept corev1.ConfigMap
 	name := types.NamespacedName{Namespace: devinstall.Namespace, Name: w.issuer(t).Status.Objects.RevisionsConfigMap}
-	if err := w.admin.Get(t.Context(), name, &kept); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.admin.Get(t.Context(), name, &kept))
 	history, err := serving.Read(kept.Data)
 	if err != nil || history.Current() == nil ||
 		!bytes.Contains(history.Current().Bundle, bytes.TrimSpace(next.CertPEM())) {
@@ -117,14 +116,10 @@ func TestARenewalByAnotherCA(t *testing.T) {
 
 	// All replicas restart at the same time.
 	for _, agent := range w.agents {
-		if err := agent.Kill(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, agent.Kill())
 	}
 	for _, agent := range w.agents {
-		if err := agent.Restart(context.WithoutCancel(t.Context())); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, agent.Restart(context.WithoutCancel(t.Context())))
 	}
 	served(first)
 	w.waitForServed(t, 60*time.Second, first, 2, 2)

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // TestKubeconfigFollows changes the CA of the proxy while kubectl keeps using its kubeconfig: first both CAs are
@@ -22,16 +24,11 @@ func TestKubeconfigFollows(t *testing.T) {
 	if got.code != 0 {
 		t.Fatalf("get kubeconfig ended with %d: %s", got.code, got.errOut)
 	}
-	original, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	original := must.Get(os.ReadFile(path))(t)
 	original = append([]byte("# given to pinny\n"), original...)
 	left := filepath.Join(t.TempDir(), "left")
 	for _, file := range []string{path, left} {
-		if err := os.WriteFile(file, original, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(file, original, 0o600))
 	}
 	next := newCA(t, "Next Corporate CA", time.Now())
 	both := append(bytes.Clone(w.pki.CertPEM()), next.CertPEM()...)
@@ -40,9 +37,7 @@ func TestKubeconfigFollows(t *testing.T) {
 	set := func(secret string, bundle []byte) func() {
 		return func() {
 			file := filepath.Join(t.TempDir(), "ca.pem")
-			if err := os.WriteFile(file, bundle, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.WriteFile(file, bundle, 0o600))
 			got := w.asAdmin(
 				t,
 				"ip-tls",

@@ -23,20 +23,16 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
 	authenticationv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/authentication/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // installPinniped creates all objects that Pinniped's manifests and its program create, with the installer's field
 // managers.
 func (m *migration) installPinniped(t *testing.T) {
 	t.Helper()
-	content, err := os.ReadFile(filepath.Join("testdata", "pinniped.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	content := must.Get(os.ReadFile(filepath.Join("testdata", "pinniped.yaml")))(t)
 	m.manifests = filepath.Join(m.dir, "install-pinniped-concierge.yaml")
-	if err := os.WriteFile(m.manifests, content, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(m.manifests, content, 0o600))
 	m.kubectlDoes(t, "apply", "--kustomize="+filepath.Join(m.Deploy, "crds"))
 	m.kubectlDoes(t, "wait", "--for=condition=Established", "customresourcedefinitions", "--all", "--timeout=60s")
 	if m.installer == "kapp" {
@@ -81,9 +77,7 @@ func (m *migration) installPinniped(t *testing.T) {
 		objects = append(objects, &corev1.Secret{ObjectMeta: meta(name), Type: kind, Data: data})
 	}
 	for _, object := range objects {
-		if err := m.admin.Create(t.Context(), object, client.FieldOwner("pinniped-concierge")); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, m.admin.Create(t.Context(), object, client.FieldOwner("pinniped-concierge")))
 	}
 }
 
@@ -107,20 +101,11 @@ func (m *migration) makeSecrets(t *testing.T) {
 	now := time.Now()
 	const century = 100 * 365 * 24 * time.Hour
 	authority := func(name string, life time.Duration) (ca *certs.CA, key []byte) {
-		ca, err := certs.NewCA(name, now, life)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if key, err = ca.KeyPEM(); err != nil {
-			t.Fatal(err)
-		}
-		return ca, key
+		ca = must.Get(certs.NewCA(name, now, life))(t)
+		return ca, must.Get(ca.KeyPEM())(t)
 	}
 	serves := func(ca *certs.CA, life time.Duration, names ...string) *certs.KeyPair {
-		pair, err := ca.IssueServing(certs.SANs{DNSNames: names}, now, life)
-		if err != nil {
-			t.Fatal(err)
-		}
+		pair := must.Get(ca.IssueServing(certs.SANs{DNSNames: names}, now, life))(t)
 		return pair
 	}
 	serving, servingKey := authority("Pinniped Impersonation Proxy Serving CA", century)
@@ -142,10 +127,7 @@ func (m *migration) makeSecrets(t *testing.T) {
 			"tlsCertificateChain": api.CertPEM, "tlsPrivateKey": api.KeyPEM,
 		},
 	}
-	user, err := signer.IssueClient(certs.ClientIdentity{Username: "pinny"}, now, time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	user := must.Get(signer.IssueClient(certs.ClientIdentity{Username: "pinny"}, now, time.Hour))(t)
 	config := clientcmdapi.NewConfig()
 	config.Clusters["c"] = &clientcmdapi.Cluster{
 		Server: "https://proxy.example.com", CertificateAuthorityData: serving.CertPEM(), TLSServerName: "proxy.example.com",
@@ -154,19 +136,14 @@ func (m *migration) makeSecrets(t *testing.T) {
 	config.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
 	config.CurrentContext = "x"
 	m.kubeconfig = filepath.Join(m.dir, "pinny.yaml")
-	if err := clientcmd.WriteToFile(*config, m.kubeconfig); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, clientcmd.WriteToFile(*config, m.kubeconfig))
 }
 
 // kappDeploy simulates `kapp deploy`: it creates or replaces whole objects, each with kapp's label, annotation and
 // field manager. The label is also in selectors and in the pods' labels.
 func (m *migration) kappDeploy(t *testing.T) {
 	t.Helper()
-	content, err := os.ReadFile(m.manifests)
-	if err != nil {
-		t.Fatal(err)
-	}
+	content := must.Get(os.ReadFile(m.manifests))(t)
 	documents := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(content), 4096)
 	for {
 		object := &unstructured.Unstructured{}
@@ -200,9 +177,7 @@ func (m *migration) kappDeploy(t *testing.T) {
 				for _, key := range field.add {
 					labels[key] = own[key]
 				}
-				if err := unstructured.SetNestedStringMap(object.Object, labels, field.path...); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, unstructured.SetNestedStringMap(object.Object, labels, field.path...))
 			}
 		}
 		there := object.DeepCopy()

@@ -20,6 +20,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 	"github.com/pinniped-toolkit/pinniped/test/testkit/documents"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // migration is a cluster with a simulated Pinniped, and an administrator who reads docs/howto/from-pinniped.md.
@@ -88,9 +89,7 @@ func TestFromPinniped(t *testing.T) {
 				t.Errorf("the Deployment is not what Pinniped's manifests make (-want +got):\n%s", diff)
 			}
 			m.getsIn(t) // its pods stop last
-			if err := agent.Stop(); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, agent.Stop())
 			m.keptSecrets(t)
 			printed = m.step(t, 5)
 			if !strings.Contains(printed, "Next: nothing: Pinniped is installed, and the agent is removed.") {
@@ -109,10 +108,7 @@ func newMigration(t *testing.T, installer string) *migration {
 	w := &world{cli: shared.cli, kubectl: shared.kubectl, Installation: &devinstall.Installation{
 		Cluster: testkit.Cluster(t, devcluster.Options{}), Binary: shared.Binary, Deploy: shared.Deploy, Apart: true,
 	}}
-	var err error
-	if w.admin, err = client.New(w.Cluster.AdminConfig(), client.Options{Scheme: shared.admin.Scheme()}); err != nil {
-		t.Fatal(err)
-	}
+	w.admin = must.Get(client.New(w.Cluster.AdminConfig(), client.Options{Scheme: shared.admin.Scheme()}))(t)
 	m := &migration{reader: w.reader(t), installer: installer}
 	m.environment = append(m.environment, "MANIFESTS="+filepath.Join(m.dir, "manifests"), "TIMEOUT=0")
 	// `make install` builds and pushes the image, and then runs this.
@@ -161,20 +157,14 @@ func (m *migration) migrate(t *testing.T, want int, args ...string) string {
 
 func (m *migration) read(t *testing.T, name string) string {
 	t.Helper()
-	content, err := os.ReadFile(filepath.Join(m.dir, name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	content := must.Get(os.ReadFile(filepath.Join(m.dir, name)))(t)
 	return string(content)
 }
 
 // get reads an object of the agent's namespace.
 func (m *migration) get(t *testing.T, name string, into client.Object) {
 	t.Helper()
-	err := m.admin.Get(t.Context(), types.NamespacedName{Namespace: devinstall.Namespace, Name: name}, into)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, m.admin.Get(t.Context(), types.NamespacedName{Namespace: devinstall.Namespace, Name: name}, into))
 }
 
 func (m *migration) deploymentSpec(t *testing.T) appsv1.DeploymentSpec {
@@ -231,17 +221,12 @@ func (m *migration) isTheAgents(t *testing.T) {
 // startAgent runs the agent, as the pods of the Deployment would.
 func (m *migration) startAgent(t *testing.T) *devinstall.Agent {
 	t.Helper()
-	agent, err := m.StartAgent(t.Context(), "agent-a")
-	if err != nil {
-		t.Fatal(err)
-	}
+	agent := must.Get(m.StartAgent(t.Context(), "agent-a"))(t)
 	waitReady(t, agent)
 	// This name is not in DNS.
 	kubeconfig := strings.Replace(m.read(t, filepath.Base(m.kubeconfig)), "https://proxy.example.com",
 		"https://"+agent.ProxyAddress(), 1)
-	if err := os.WriteFile(m.kubeconfig, []byte(kubeconfig), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(m.kubeconfig, []byte(kubeconfig), 0o600))
 	return agent
 }
 
@@ -287,9 +272,7 @@ func (m *migration) rolledOut(t *testing.T) {
 		ObservedGeneration: deployment.Generation, Replicas: replicas, UpdatedReplicas: replicas, ReadyReplicas: replicas,
 		AvailableReplicas: replicas,
 	}
-	if err := m.admin.Status().Update(t.Context(), &deployment); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, m.admin.Status().Update(t.Context(), &deployment))
 }
 
 // nothingOfKapp checks that no labels are left by which kapp would delete the agent's objects.
@@ -307,10 +290,8 @@ func (m *migration) nothingOfKapp(t *testing.T) {
 func (m *migration) nothingOfTheAgent(t *testing.T) {
 	t.Helper()
 	rendered := filepath.Join(t.TempDir(), "upgrade.yaml")
-	if err := os.WriteFile(rendered, []byte(m.succeed(t, m.kubectl, "kustomize", filepath.Join(m.Deploy, "upgrade"))),
-		0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(rendered, []byte(m.succeed(t, m.kubectl, "kustomize", filepath.Join(m.Deploy, "upgrade"))),
+		0o600))
 	names := func(manifests string) []string {
 		said := m.kubectlDoes(t, "create", "--dry-run=client", "--output=name", "--filename="+manifests)
 		return strings.Fields(said)

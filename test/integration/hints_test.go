@@ -22,6 +22,7 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // types runs a line in a shell, as an administrator would, with an editor that changes nothing.
@@ -64,9 +65,7 @@ func TestHintsAreTyped(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { w.endSharing(t) })
-		if err := w.Cluster.Install(t.Context(), filepath.Join(w.Deploy, "tlscertificatedelegation")); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, w.Cluster.Install(t.Context(), filepath.Join(w.Deploy, "tlscertificatedelegation")))
 		w.putSharedData(t, withCA(old))
 		testkit.Eventually(t, 20*time.Second, func() error {
 			if got := w.types(t, "pinniped ip-tls delegate "+sharedTLS); got.code != 0 {
@@ -144,9 +143,7 @@ func TestHintsAreTyped(t *testing.T) {
 				}
 				return nil
 			}
-			if err := works(); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, works())
 			tt.breaks(t)
 			var seen cliresult.Status
 			testkit.Eventually(t, 30*time.Second, func() error {
@@ -189,10 +186,7 @@ func TestKubectlHints(t *testing.T) {
 			Namespace: devinstall.Namespace, Name: issuer.Status.Objects.ClusterIPService,
 		}, &service)
 	})
-	findings, err := os.ReadFile("../../pkg/apis/config/v1alpha1/findings.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	findings := must.Get(os.ReadFile("../../pkg/apis/config/v1alpha1/findings.go"))(t)
 	codes := []string{"", "AgentNotRunning", "NoAnswer", "GeneratedServes"}
 	for _, found := range regexp.MustCompile(`Code\w+ = "(\w+)"`).FindAllSubmatch(findings, -1) {
 		codes = append(codes, string(found[1]))

@@ -23,6 +23,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 	"github.com/pinniped-toolkit/pinniped/test/testkit/documents"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // administrator returns a reader whose folder has a certificate of the company's CA and a user's kubeconfig.
@@ -40,10 +41,7 @@ func (w *world) administrator(t *testing.T) *reader {
 // distribute puts a user's kubeconfig into the reader's folder.
 func (r *reader) distribute(t *testing.T, name string) {
 	t.Helper()
-	content, err := os.ReadFile(r.userKubeconfig(t, "pinny:password123"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	content := must.Get(os.ReadFile(r.userKubeconfig(t, "pinny:password123")))(t)
 	r.file(t, name, content)
 }
 
@@ -73,9 +71,7 @@ func (w *world) issueAsCertManager(t *testing.T, name string) {
 	certificate := &unstructured.Unstructured{}
 	certificate.SetGroupVersionKind(schema.GroupVersionKind{Group: "cert-manager.io", Version: "v1", Kind: "Certificate"})
 	key := types.NamespacedName{Namespace: devinstall.Namespace, Name: name}
-	if err := w.admin.Get(t.Context(), key, certificate); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.admin.Get(t.Context(), key, certificate))
 	names, _, _ := unstructured.NestedStringSlice(certificate.Object, "spec", "dnsNames")
 	secret, _, _ := unstructured.NestedString(certificate.Object, "spec", "secretName")
 	data := pairData(w.issue(t, names...))
@@ -92,13 +88,9 @@ func TestHowToExternalCertificate(t *testing.T) {
 	r := w.administrator(t)
 	r.notFresh()
 	webhook := &authenticationv1alpha1.WebhookAuthenticator{}
-	if err := w.admin.Get(t.Context(), types.NamespacedName{Name: "local-user-authenticator"}, webhook); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.admin.Get(t.Context(), types.NamespacedName{Name: "local-user-authenticator"}, webhook))
 	webhook.ObjectMeta = metav1.ObjectMeta{Name: "my-webhook"}
-	if err := w.admin.Create(t.Context(), webhook); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.admin.Create(t.Context(), webhook))
 	binding := metav1.ObjectMeta{Namespace: devinstall.Namespace, Name: "pinniped-ip-tls-operator"}
 	w.removeAfterwards(t, webhook, &rbacv1.RoleBinding{ObjectMeta: binding},
 		&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: binding.Name}})
@@ -128,10 +120,7 @@ func TestHowToExternalCertificate(t *testing.T) {
 func TestHowToRotateCA(t *testing.T) {
 	w := needsCluster(t)
 	w.external(t, "proxy-tls", pairData(w.issue(t, "localhost")))
-	next, err := certs.NewCA("Next Corporate CA", time.Now().Add(time.Second), 100*24*time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	next := must.Get(certs.NewCA("Next Corporate CA", time.Now().Add(time.Second), 100*24*time.Hour))(t)
 	r := w.administrator(t)
 	pair := issueAt(t, next, time.Now(), 90*24*time.Hour, "localhost")
 	r.file(t, "fullchain.pem", pair.CertPEM)
@@ -187,9 +176,7 @@ func TestHowToSharedWildcard(t *testing.T) {
 	secret := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shared", Name: "wildcard-tls"}, Type: corev1.SecretTypeTLS, Data: data,
 	}
-	if err := w.admin.Create(t.Context(), secret); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.admin.Create(t.Context(), secret))
 	w.removeAfterwards(t, secret)
 	t.Cleanup(func() { w.endSharing(t) })
 	printed := r.reads(t, "docs/howto/shared-wildcard-certificate.md", nil)
@@ -231,10 +218,7 @@ func TestHowToLocalUsers(t *testing.T) {
 	r := w.reader(t)
 	// htpasswd may not be installed, so the test computes the hash from the input that the block gives it.
 	const password = "correct horse:battery"
-	hash, err := bcrypt.GenerateFromPassword([]byte(password), bcrypt.MinCost)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hash := must.Get(bcrypt.GenerateFromPassword([]byte(password), bcrypt.MinCost))(t)
 	r.program(
 		t,
 		"htpasswd",
@@ -278,18 +262,13 @@ func (w *world) reachWebhook(t *testing.T, authenticator *authenticationv1alpha1
 // TestIdentityProviderManifests has the API server validate the manifests in the page about identity providers.
 func TestIdentityProviderManifests(t *testing.T) {
 	w := needsCluster(t)
-	blocks, err := documents.Read(filepath.Join("..", ".."), "docs/howto/identity-providers.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	blocks := must.Get(documents.Read(filepath.Join("..", ".."), "docs/howto/identity-providers.md"))(t)
 	files := filepath.Join(t.TempDir(), "files")
 	for _, block := range blocks {
 		if block.Language != "yaml" {
 			continue
 		}
-		if err := os.WriteFile(files, []byte(block.Text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(files, []byte(block.Text), 0o600))
 		if got := w.run(
 			t,
 			w.kubectl,

@@ -19,6 +19,7 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // TestSetIsKilled kills "ip-tls set" in each phase of a change that breaks clients, as it is allowed. The same command
@@ -72,9 +73,7 @@ func (w *world) kill(t *testing.T, args []string, reached func() bool) {
 	defer cancel()
 	command := exec.CommandContext(ctx, w.cli, append(args, "--kubeconfig="+w.Cluster.AdminKubeconfig())...)
 	command.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()}
-	if err := command.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, command.Start())
 	testkit.Eventually(t, 40*time.Second, func() error {
 		if !reached() {
 			return errors.New("it is not as far")
@@ -90,9 +89,7 @@ func (w *world) retirements(t *testing.T) map[string]string {
 	t.Helper()
 	var kept corev1.ConfigMap
 	name := types.NamespacedName{Namespace: devinstall.Namespace, Name: "pinniped-concierge-revisions"}
-	if err := w.admin.Get(t.Context(), name, &kept); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.admin.Get(t.Context(), name, &kept))
 	maps.DeleteFunc(kept.Data, func(key, _ string) bool { return !strings.HasPrefix(key, serving.RetiredPrefix) })
 	return kept.Data
 }
@@ -109,14 +106,10 @@ func TestAgentIsKilled(t *testing.T) {
 	restart := func(phase string, client *caller, serves *certs.KeyPair) {
 		t.Helper()
 		for _, agent := range w.agents {
-			if err := agent.Kill(); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, agent.Kill())
 		}
 		for _, agent := range w.agents {
-			if err := agent.Restart(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, agent.Restart(t.Context()))
 		}
 		for _, agent := range w.agents {
 			testkit.Eventually(t, 40*time.Second, func() error {
@@ -126,9 +119,7 @@ func TestAgentIsKilled(t *testing.T) {
 				return presents(agent.ProxyAddress(), serves)
 			})
 		}
-		if err := w.WaitAvailable(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, w.WaitAvailable(t.Context()))
 		w.leadsThrough(t, client)
 	}
 	until := func(reached func() bool) {

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 func decoded(t *testing.T, got result, code int, into any) {
@@ -24,9 +26,7 @@ func TestCheck(t *testing.T) {
 	w.external(t, "checked-cert", pairData(w.issue(t, "localhost")))
 	before := w.issuer(t)
 	bundle := filepath.Join(t.TempDir(), "ca.pem")
-	if err := os.WriteFile(bundle, w.pki.CertPEM(), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(bundle, w.pki.CertPEM(), 0o600))
 	type checked struct {
 		OK           bool
 		Certificates []struct {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // turn is a world before a rotation: a certificate is in service, and Secret rotate-new has a certificate of another
@@ -44,16 +45,9 @@ func newTurn(t *testing.T, generated bool) *turn {
 	w.newPair = issueAt(t, w.newCA, time.Now(), 90*24*time.Hour, "localhost")
 	w.putSecret(t, "rotate-new", pairData(w.newPair))
 	w.newBundle = filepath.Join(t.TempDir(), "new-ca.pem")
-	if err := os.WriteFile(w.newBundle, w.newCA.CertPEM(), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	user, err := w.Cluster.User("ann")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if w.identity, err = tls.X509KeyPair(user.CertData, user.KeyData); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(w.newBundle, w.newCA.CertPEM(), 0o600))
+	user := must.Get(w.Cluster.User("ann"))(t)
+	w.identity = must.Get(tls.X509KeyPair(user.CertData, user.KeyData))(t)
 	return w
 }
 
@@ -73,20 +67,18 @@ func (w *turn) set(t *testing.T, code int, flags ...string) result {
 // publishedBundle returns the CA bundle in the status.
 func (w *world) publishedBundle(t *testing.T) []byte {
 	t.Helper()
-	bundle, err := base64.StdEncoding.DecodeString(w.strategy(t).Frontend.ImpersonationProxyInfo.CertificateAuthorityData)
-	if err != nil {
-		t.Fatal(err)
-	}
+	bundle := must.Get(
+		base64.StdEncoding.DecodeString(w.strategy(t).Frontend.ImpersonationProxyInfo.CertificateAuthorityData),
+	)(
+		t,
+	)
 	return bundle
 }
 
 // trusted returns the CA bundle of the cluster in a kubeconfig.
 func trusted(t *testing.T, path string) []byte {
 	t.Helper()
-	config, err := clientcmd.LoadFromFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := must.Get(clientcmd.LoadFromFile(path))(t)
 	return config.Clusters[currentCluster(t, path)].CertificateAuthorityData
 }
 
@@ -135,14 +127,9 @@ func (w *turn) client(t *testing.T, name string) *caller {
 // kubeconfigOf returns a copy of a client's kubeconfig.
 func kubeconfigOf(t *testing.T, c *caller) string {
 	t.Helper()
-	content, err := os.ReadFile(c.path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	content := must.Get(os.ReadFile(c.path))(t)
 	path := filepath.Join(t.TempDir(), "copy.kubeconfig")
-	if err := os.WriteFile(path, content, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(path, content, 0o600))
 	return path
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 	"github.com/pinniped-toolkit/pinniped/test/testkit/documents"
 	"github.com/pinniped-toolkit/pinniped/test/testkit/issuer"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // TestKubeconfigFromProxy logs in a developer without access: an administrator configures how users log in, the
@@ -26,17 +27,12 @@ import (
 func TestKubeconfigFromProxy(t *testing.T) {
 	w := needsCluster(t)
 	w.generatedOnly(t)
-	idp, err := oidctest.New()
-	if err != nil {
-		t.Fatal(err)
-	}
+	idp := must.Get(oidctest.New())(t)
 	t.Cleanup(idp.Close)
 	home := t.TempDir()
 	block := filepath.Join(home, "block.yaml")
 	apply := func(text string) result {
-		if err := os.WriteFile(block, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(block, []byte(text), 0o600))
 		return w.run(t, w.kubectl, "--kubeconfig="+w.Cluster.AdminKubeconfig(), "patch", "credentialissuer", w.issuer(t).Name,
 			"--type=merge", "--patch-file="+block)
 	}
@@ -81,9 +77,7 @@ func TestKubeconfigFromProxy(t *testing.T) {
 	offered := filepath.Join(home, "fetched.yaml")
 	link, browser := filepath.Join(home, "link"), filepath.Join(home, "browser")
 	script := "#!/bin/sh\nprintf %s \"$1\" > " + link + ".new && mv " + link + ".new " + link + "\n"
-	if err := os.WriteFile(browser, []byte(script), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(browser, []byte(script), 0o700))
 	environment := append(os.Environ(), "HOME="+home, "KUBECONFIG="+filepath.Join(home, "none"), "BROWSER="+browser)
 	fetch := func(args ...string) result {
 		return w.runWith(t, environment, nil, w.cli,
@@ -99,10 +93,7 @@ func TestKubeconfigFromProxy(t *testing.T) {
 			return nil
 		},
 	)
-	ca, err := base64.StdEncoding.DecodeString(info.CertificateAuthorityData)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ca := must.Get(base64.StdEncoding.DecodeString(info.CertificateAuthorityData))(t)
 	members, _ := certs.ParseBundle(ca)
 	fingerprint := "sha256:" + certs.Fingerprint(members[0].Raw)
 	shown, log := testkit.Chromium(t, endpoint, "--dump-dom", "--ignore-certificate-errors", "--virtual-time-budget=10000")
@@ -146,16 +137,12 @@ func TestKubeconfigFromProxy(t *testing.T) {
 	if !strings.HasSuffix(who, idp.User) {
 		t.Fatalf("want user %q, got %q", idp.User, who)
 	}
-	if err := <-opened; err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, <-opened)
 	finding(false)
 
 	w.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) { s.Kubeconfig = nil })
 	bundle := filepath.Join(home, "ca.pem")
-	if err := os.WriteFile(bundle, ca, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(bundle, ca, 0o600))
 	testkit.Eventually(t, 20*time.Second, func() error {
 		if got := fetch("--ca-bundle", bundle); !strings.Contains(got.errOut, "the proxy offers no kubeconfig") {
 			return errors.New(got.errOut)

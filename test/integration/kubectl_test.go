@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // TestKubectl runs users' commands with the kubectl on the PATH. hack/controlplane/measure.sh runs it with older ones.
@@ -74,10 +75,7 @@ func TestKubectl(t *testing.T) {
 
 	proxy := s.start(t, "proxy", "--port=0")
 	words := strings.Fields(proxy.next(t)) // Starting to serve on 127.0.0.1:40959
-	response, err := http.Get("http://" + words[len(words)-1] + "/api/v1/namespaces/default/pods/warm-up")
-	if err != nil {
-		t.Fatal(err)
-	}
+	response := must.Get(http.Get("http://" + words[len(words)-1] + "/api/v1/namespaces/default/pods/warm-up"))(t)
 	body, _ := io.ReadAll(response.Body)
 	_ = response.Body.Close()
 	if response.StatusCode != http.StatusOK || !strings.Contains(string(body), `"warm-up"`) {

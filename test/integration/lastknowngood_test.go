@@ -16,6 +16,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 const lastKnownGoodSecret = "pinniped-concierge-impersonation-proxy-last-known-good-certificate"
@@ -30,14 +31,10 @@ func TestARestartWhileTheSecretIsBad(t *testing.T) {
 	restart := func(agents ...*devinstall.Agent) {
 		t.Helper()
 		for _, agent := range agents {
-			if err := agent.Kill(); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, agent.Kill())
 		}
 		for _, agent := range agents {
-			if err := agent.Restart(context.WithoutCancel(t.Context())); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, agent.Restart(context.WithoutCancel(t.Context())))
 		}
 	}
 	bad := map[string][]byte{"tls.crt": good.CertPEM, "tls.key": w.issue(t, "localhost").KeyPEM}
@@ -58,20 +55,14 @@ func TestARestartWhileTheSecretIsBad(t *testing.T) {
 
 	// Without the backup there is no certificate to serve.
 	for _, agent := range w.agents {
-		if err := agent.Stop(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, agent.Stop())
 	}
-	if err := w.admin.Delete(
+	must.Do(t, w.admin.Delete(
 		t.Context(),
 		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: devinstall.Namespace, Name: lastKnownGoodSecret}},
-	); err != nil {
-		t.Fatal(err)
-	}
+	))
 	for _, agent := range w.agents {
-		if err := agent.Restart(context.WithoutCancel(t.Context())); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, agent.Restart(context.WithoutCancel(t.Context())))
 	}
 	w.waitForStatus(t, "ErrorDuringSetup", string(certs.KeyMismatch))
 	testkit.Eventually(t, 30*time.Second, func() error {

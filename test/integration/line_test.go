@@ -26,6 +26,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // userKubeconfig creates user pinny's kubeconfig as the seed's walkthrough does.
@@ -48,9 +49,7 @@ func (w *world) external(t *testing.T, secret string, pair map[string][]byte) {
 	w.generatedOnly(t)
 	w.putSecret(t, secret, pair)
 	bundle := filepath.Join(t.TempDir(), "ca.pem")
-	if err := os.WriteFile(bundle, w.pki.CertPEM(), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(bundle, w.pki.CertPEM(), 0o600))
 	got := w.asAdmin(t, "ip-tls", "set", "--secret="+secret, "--ca-bundle="+bundle, "--timeout=30s",
 		"--allow=OldClientsBreak")
 	if got.code != 0 {
@@ -122,9 +121,7 @@ func TestTheWholeLine(t *testing.T) {
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
 		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "Group", Name: "group-for-mtls"}},
 	}
-	if err := w.admin.Create(t.Context(), binding); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.admin.Create(t.Context(), binding))
 	t.Cleanup(func() { _ = w.admin.Delete(context.WithoutCancel(t.Context()), binding) })
 	// A new permission must take effect within a second.
 	testkit.Eventually(t, 2*time.Second, func() error {
@@ -162,17 +159,11 @@ func TestTheWholeLine(t *testing.T) {
 	}
 
 	// The three CA bundles of the seed's last step.
-	config, err := clientcmd.LoadFromFile(kubeconfig)
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := must.Get(clientcmd.LoadFromFile(kubeconfig))(t)
 	inKubeconfig := config.Clusters[config.Contexts[config.CurrentContext].Cluster].CertificateAuthorityData
-	inStatus, err := base64.StdEncoding.DecodeString(
+	inStatus := must.Get(base64.StdEncoding.DecodeString(
 		w.strategy(t).Frontend.ImpersonationProxyInfo.CertificateAuthorityData,
-	)
-	if err != nil {
-		t.Fatal(err)
-	}
+	))(t)
 	if onDisk := w.pki.CertPEM(); !bytes.Equal(inKubeconfig, onDisk) || !bytes.Equal(inStatus, onDisk) {
 		t.Errorf("the CA bundles differ:\nkubeconfig %q\nstatus %q\ndisk %q", inKubeconfig, inStatus, onDisk)
 	}
@@ -215,30 +206,20 @@ func TestCredentialsOfTheClusterItself(t *testing.T) {
 	}
 
 	certificate := through("certificate", func(path string) {
-		user, err := w.Cluster.User("ann", "ops")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := w.Cluster.WriteKubeconfig(path, user); err != nil {
-			t.Fatal(err)
-		}
+		user := must.Get(w.Cluster.User("ann", "ops"))(t)
+		must.Do(t, w.Cluster.WriteKubeconfig(path, user))
 	})
 	if got := whoAmI(certificate); !strings.Contains(got, `"username": "ann"`) || !strings.Contains(got, `"ops"`) {
 		t.Errorf("a client certificate of the cluster's CA: %s", got)
 	}
 
 	account := through("account", func(path string) {
-		identity, err := w.Cluster.ServiceAccountConfig(
+		identity := must.Get(w.Cluster.ServiceAccountConfig(
 			t.Context(),
 			"pinniped-concierge",
 			"pinniped-concierge-impersonation-proxy",
-		)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := w.Cluster.WriteKubeconfig(path, identity); err != nil {
-			t.Fatal(err)
-		}
+		))(t)
+		must.Do(t, w.Cluster.WriteKubeconfig(path, identity))
 	})
 	if got := whoAmI(account); !strings.Contains(
 		got, `"username": "system:serviceaccount:pinniped-concierge:pinniped-concierge-impersonation-proxy"`,
@@ -254,10 +235,7 @@ func TestCredentialsOfTheClusterItself(t *testing.T) {
 
 func currentCluster(t *testing.T, path string) string {
 	t.Helper()
-	config, err := clientcmd.LoadFromFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := must.Get(clientcmd.LoadFromFile(path))(t)
 	return config.Contexts[config.CurrentContext].Cluster
 }
 
@@ -279,9 +257,7 @@ func TestRenewalUnderAWatch(t *testing.T) {
 		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "pinny"}},
 	}
 	for _, object := range []client.Object{role, binding} {
-		if err := w.admin.Create(t.Context(), object); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, w.admin.Create(t.Context(), object))
 		t.Cleanup(func() { _ = w.admin.Delete(context.WithoutCancel(t.Context()), object) })
 	}
 	kubeconfig := w.userKubeconfig(t, "pinny:password123")
@@ -304,13 +280,8 @@ func TestRenewalUnderAWatch(t *testing.T) {
 		"--output=name",
 	)
 	watch.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()}
-	out, err := watch.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := watch.Start(); err != nil {
-		t.Fatal(err)
-	}
+	out := must.Get(watch.StdoutPipe())(t)
+	must.Do(t, watch.Start())
 	seen := make(chan string, 100)
 	var ended atomic.Bool
 	go func() {
@@ -325,9 +296,7 @@ func TestRenewalUnderAWatch(t *testing.T) {
 		testkit.Eventually(t, 15*time.Second, func() error { // the watch may miss the first ones
 			if number++; number%10 == 1 {
 				object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", GenerateName: name + "-"}}
-				if err := w.admin.Create(t.Context(), object); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, w.admin.Create(t.Context(), object))
 			}
 			for {
 				select {
@@ -363,9 +332,7 @@ func TestTokenCredentialRequestThroughTheAPIServer(t *testing.T) {
 	request := `{"apiVersion":"login.concierge.pinniped.dev/v1alpha1","kind":"TokenCredentialRequest","spec":{"token":"pinny:password123",
 		"authenticator":{"apiGroup":"authentication.concierge.pinniped.dev","kind":"WebhookAuthenticator","name":"local-user-authenticator"}}}`
 	path := filepath.Join(t.TempDir(), "request.json")
-	if err := os.WriteFile(path, []byte(request), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(path, []byte(request), 0o600))
 	out := w.succeed(
 		t,
 		w.kubectl,
@@ -381,9 +348,7 @@ func TestTokenCredentialRequestThroughTheAPIServer(t *testing.T) {
 			Message    string
 		}
 	}
-	if err := json.Unmarshal([]byte(out), &answer); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal([]byte(out), &answer))
 	if !strings.HasPrefix(answer.Status.Credential.ClientCertificateData, "-----BEGIN CERTIFICATE-----") ||
 		answer.Status.Message != "" {
 		t.Errorf("no certificate; the message is %q", answer.Status.Message)
@@ -413,9 +378,7 @@ func TestPublicCertificate(t *testing.T) {
 	})
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	bundle := filepath.Join(t.TempDir(), "roots.pem")
-	if err := os.WriteFile(bundle, w.pki.CertPEM(), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(bundle, w.pki.CertPEM(), 0o600))
 	got := w.runWith(
 		t,
 		[]string{"SSL_CERT_FILE=" + bundle},
@@ -431,10 +394,7 @@ func TestPublicCertificate(t *testing.T) {
 	if got.code != 0 {
 		t.Fatalf("get kubeconfig ended with %d: %s", got.code, got.errOut)
 	}
-	config, err := clientcmd.LoadFromFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := must.Get(clientcmd.LoadFromFile(path))(t)
 	if cluster := config.Clusters[currentCluster(t, path)]; len(cluster.CertificateAuthorityData) > 0 ||
 		cluster.InsecureSkipTLSVerify {
 		t.Errorf("the cluster is %+v", cluster)

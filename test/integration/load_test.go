@@ -10,6 +10,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // traffic is load on the proxies of both replicas. Of four clients, two keep their connection, and two open a new one
@@ -29,14 +31,8 @@ const keepers = 4
 func (w *world) load(t *testing.T, roots *x509.CertPool) *traffic {
 	t.Helper()
 	// Like the API server, the proxy closes connections of unauthenticated clients after each response.
-	user, err := w.Cluster.User("ann")
-	if err != nil {
-		t.Fatal(err)
-	}
-	identity, err := tls.X509KeyPair(user.CertData, user.KeyData)
-	if err != nil {
-		t.Fatal(err)
-	}
+	user := must.Get(w.Cluster.User("ann"))(t)
+	identity := must.Get(tls.X509KeyPair(user.CertData, user.KeyData))(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	l := &traffic{cancel: cancel, failures: make(chan error, 100)}
 	for i := range 8 {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/test/oidctest"
 	"github.com/pinniped-toolkit/pinniped/test/testkit/issuer"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // TestLoginOIDC goes the whole way: a person logs in at an issuer in the browser, the agent's JWTAuthenticator takes
@@ -16,10 +17,7 @@ import (
 func TestLoginOIDC(t *testing.T) {
 	w := needsCluster(t)
 	w.generatedOnly(t)
-	idp, err := oidctest.New()
-	if err != nil {
-		t.Fatal(err)
-	}
+	idp := must.Get(oidctest.New())(t)
 	t.Cleanup(idp.Close)
 	w.trustFor(t, "people", &issuer.Issuer{URL: idp.URL, CA: idp.CA.CertPEM()}, oidctest.ClientID)
 
@@ -38,9 +36,7 @@ func TestLoginOIDC(t *testing.T) {
 		"developer.yaml",
 	)
 	script := "#!/bin/sh\nprintf %s \"$1\" > " + link + ".new && mv " + link + ".new " + link + "\n"
-	if err := os.WriteFile(program, []byte(script), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(program, []byte(script), 0o700))
 	environment := append(r.environment, "HOME="+home, "BROWSER="+program)
 	r.environment = environment
 	blocks := r.blocks(t, "docs/howto/login-oidc.md")

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // TestEveryManifestIsAccepted has the API server strictly validate everything that the folders of deploy add to the
@@ -24,10 +25,7 @@ func TestEveryManifestIsAccepted(t *testing.T) {
 	w := needsCluster(t)
 	w.define(t, prometheusModule, "example/prometheus-operator-crd", "servicemonitors.monitoring.coreos.com",
 		"prometheusrules.monitoring.coreos.com")
-	all, err := filepath.Glob(filepath.Join(w.Deploy, "*", "kustomization.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := must.Get(filepath.Glob(filepath.Join(w.Deploy, "*", "kustomization.yaml")))(t)
 	seen, added := map[string]bool{}, []string{}
 	for _, folder := range []string{"concierge", "local-user-authenticator"} { // already installed
 		for _, document := range w.kustomized(t, filepath.Join(w.Deploy, folder)) {
@@ -36,10 +34,7 @@ func TestEveryManifestIsAccepted(t *testing.T) {
 	}
 	for _, file := range all {
 		folder := filepath.Dir(file)
-		content, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		content := must.Get(os.ReadFile(file))(t)
 		if strings.Contains(string(content), "\nkind: Component\n") {
 			folder = w.overlay(t, filepath.Base(folder))
 		}
@@ -52,9 +47,7 @@ func TestEveryManifestIsAccepted(t *testing.T) {
 		}
 	}
 	file := filepath.Join(t.TempDir(), "added.yaml")
-	if err := os.WriteFile(file, []byte(strings.Join(added, "\n---\n")), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(file, []byte(strings.Join(added, "\n---\n")), 0o600))
 	accepted := w.succeed(t, w.kubectl, "--kubeconfig="+w.Cluster.AdminKubeconfig(), "apply", "--server-side",
 		"--force-conflicts", "--validate=strict", "--dry-run=server", "--filename="+file, "--output=yaml")
 	for _, want := range []string{
@@ -78,18 +71,13 @@ func (w *world) kustomized(t *testing.T, folder string) []string {
 func (w *world) overlay(t *testing.T, component string) string {
 	t.Helper()
 	folder := t.TempDir()
-	deploy, err := filepath.Rel(folder, w.Deploy)
-	if err != nil {
-		t.Fatal(err)
-	}
+	deploy := must.Get(filepath.Rel(folder, w.Deploy))(t)
 	content := fmt.Sprintf(
 		"resources: [%[1]s/concierge]\ncomponents: [%[1]s/%[2]s]\n",
 		filepath.ToSlash(deploy),
 		component,
 	)
-	if err := os.WriteFile(filepath.Join(folder, "kustomization.yaml"), []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(folder, "kustomization.yaml"), []byte(content), 0o600))
 	return folder
 }
 
@@ -109,9 +97,7 @@ func TestRoutesAreAccepted(t *testing.T) {
 			t.Fatalf("%v: %d, %s", arguments, printed.code, printed.errOut)
 		}
 		file := filepath.Join(t.TempDir(), "route.yaml")
-		if err := os.WriteFile(file, []byte(printed.out), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(file, []byte(printed.out), 0o600))
 		accepted := w.succeed(t, w.kubectl, "--kubeconfig="+w.Cluster.AdminKubeconfig(), "apply", "--server-side",
 			"--validate=strict", "--dry-run=server", "--filename="+file, "--output=name")
 		if want := kind + "/impersonation-proxy\n"; accepted != want {
@@ -147,9 +133,7 @@ func TestThePodsAreAdmitted(t *testing.T) {
 		{Namespace: devinstall.LocalUserNamespace, Name: "local-user-authenticator"},
 	} {
 		var deployment appsv1.Deployment
-		if err := w.admin.Get(t.Context(), name, &deployment); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, w.admin.Get(t.Context(), name, &deployment))
 		pod := &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: "probe", Labels: deployment.Spec.Template.Labels},
 			Spec:       deployment.Spec.Template.Spec,
@@ -170,9 +154,7 @@ func TestTheDeploymentNoticesSoon(t *testing.T) {
 	w := needsCluster(t)
 	var deployment appsv1.Deployment
 	name := types.NamespacedName{Namespace: devinstall.Namespace, Name: "pinniped-concierge"}
-	if err := w.admin.Get(t.Context(), name, &deployment); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.admin.Get(t.Context(), name, &deployment))
 	spec := deployment.Spec.Template.Spec
 	ready := spec.Containers[0].ReadinessProbe
 	if noticed := ready.PeriodSeconds*ready.FailureThreshold + ready.TimeoutSeconds; noticed > 8 ||

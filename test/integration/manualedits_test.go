@@ -18,6 +18,7 @@ import (
 	authenticationv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/authentication/v1alpha1"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // heals is how soon an edited status must be restored. It is far less than the time between two probes.
@@ -26,10 +27,7 @@ const heals = time.Second
 // silentWebhook returns the address of a server that accepts connections and never responds.
 func silentWebhook(t *testing.T) string {
 	t.Helper()
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := must.Get((&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)
 	t.Cleanup(func() { _ = listener.Close() })
 	go func() {
 		for {
@@ -52,9 +50,7 @@ func TestManualEditsOfAStatusHeal(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: issuerName.Name},
 		Spec:       authenticationv1alpha1.JWTAuthenticatorSpec{Issuer: "https://127.0.0.1:1", Audience: "a"},
 	}
-	if err := w.admin.Create(t.Context(), jwt); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.admin.Create(t.Context(), jwt))
 	w.removeAfterwards(t, jwt)
 	conditionsOf := func(object client.Object) (*authenticationv1alpha1.AuthenticatorPhase, *[]metav1.Condition) {
 		switch object := object.(type) {
@@ -164,9 +160,7 @@ func TestStatusWhileTheWebhookDoesNotRespond(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: "silent"},
 		Spec:       authenticationv1alpha1.WebhookAuthenticatorSpec{Endpoint: silentWebhook(t)},
 	}
-	if err := w.admin.Create(t.Context(), object); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.admin.Create(t.Context(), object))
 	w.removeAfterwards(t, object)
 	created := time.Now()
 	testkit.Eventually(t, 60*time.Second, func() error { // shown during the ten seconds of the probe

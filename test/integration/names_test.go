@@ -19,6 +19,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // otherNames are settings of the agent that rename every object.
@@ -47,12 +48,8 @@ func renamed(t *testing.T) *world {
 			}
 		})
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Install(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
+	must.Do(t, w.Install(t.Context()))
 	w.ownPermissions = true // the shipped ones have the default names
 	bind := func(name, role, account string) client.Object {
 		return &rbacv1.ClusterRoleBinding{
@@ -76,16 +73,12 @@ func renamed(t *testing.T) *world {
 			}},
 		},
 	} {
-		if err := w.admin.Create(t.Context(), object); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, w.admin.Create(t.Context(), object))
 	}
-	if err := w.admin.Delete(
+	must.Do(t, w.admin.Delete(
 		t.Context(),
 		&configv1alpha1.CredentialIssuer{ObjectMeta: metav1.ObjectMeta{Name: devinstall.CredentialIssuer}},
-	); err != nil {
-		t.Fatal(err)
-	}
+	))
 	w.APIService = "own-api"
 	for _, name := range []string{"v1alpha1.login.concierge.pinniped.dev", "v1alpha1.identity.concierge.pinniped.dev"} {
 		w.succeed(t, w.kubectl, "--kubeconfig="+w.Cluster.AdminKubeconfig(), "patch", "apiservice", name,
@@ -93,9 +86,7 @@ func renamed(t *testing.T) *world {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
-	if err := w.startAll(ctx, otherNames, "agent-own"); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.startAll(ctx, otherNames, "agent-own"))
 	return w
 }
 
@@ -103,9 +94,7 @@ func renamed(t *testing.T) *world {
 func (w *world) ownIssuer(t *testing.T) *configv1alpha1.CredentialIssuer {
 	t.Helper()
 	var issuer configv1alpha1.CredentialIssuer
-	if err := w.admin.Get(t.Context(), types.NamespacedName{Name: "own"}, &issuer); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.admin.Get(t.Context(), types.NamespacedName{Name: "own"}, &issuer))
 	return &issuer
 }
 
@@ -174,9 +163,7 @@ func TestOtherNames(t *testing.T) {
 	}
 	folder := t.TempDir()
 	bundle := filepath.Join(folder, "ca.pem")
-	if err := os.WriteFile(bundle, w.pki.CertPEM(), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(bundle, w.pki.CertPEM(), 0o600))
 	w.putSecret(t, "corporate", pairData(w.issue(t, "localhost")))
 	var status result
 	testkit.Eventually(t, 20*time.Second, func() error { // reissued for the load balancer's name

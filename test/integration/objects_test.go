@@ -22,6 +22,7 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 func (w *world) createUser(ctx context.Context, name, hash, groups string) error {
@@ -61,19 +62,13 @@ func (w *world) issue(t *testing.T, names ...string) *certs.KeyPair {
 
 func issueAt(t *testing.T, ca *certs.CA, at time.Time, ttl time.Duration, names ...string) *certs.KeyPair {
 	t.Helper()
-	pair, err := ca.IssueServing(certs.SANs{DNSNames: names}, at, ttl)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pair := must.Get(ca.IssueServing(certs.SANs{DNSNames: names}, at, ttl))(t)
 	return pair
 }
 
 func newCA(t *testing.T, name string, at time.Time) *certs.CA {
 	t.Helper()
-	ca, err := certs.NewCA(name, at, 1000*24*time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ca := must.Get(certs.NewCA(name, at, 1000*24*time.Hour))(t)
 	return ca
 }
 
@@ -97,9 +92,7 @@ func (w *world) putSecret(t *testing.T, name string, data map[string][]byte) {
 			err = w.admin.Update(t.Context(), &there)
 		}
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 }
 
 func pairData(pair *certs.KeyPair) map[string][]byte {

@@ -17,6 +17,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // TestSwapUnderLoad replaces the certificate repeatedly under load: some clients keep their connections, others open a
@@ -120,9 +121,7 @@ func TestTheAPIServerGoesAway(t *testing.T) {
 	kubeconfig := w.userKubeconfig(t, "pinny:password123")
 	processes := []int{w.agents[0].PID(), w.agents[1].PID()}
 	w.standsStill(t, kubeconfig)
-	if err := w.Cluster.StopAPIServer(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.Cluster.StopAPIServer())
 	gone := time.Now()
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(w.pki.CertPEM())
@@ -154,9 +153,7 @@ func TestTheAPIServerGoesAway(t *testing.T) {
 		}
 		return presents(w.agents[0].ProxyAddress(), pair)
 	})
-	if err := w.Cluster.RestartAPIServer(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.Cluster.RestartAPIServer(t.Context()))
 	testkit.Eventually(t, 20*time.Second, func() error {
 		if got := w.run(t, w.cli, "whoami", "--kubeconfig="+kubeconfig); got.code != 0 {
 			return fmt.Errorf("whoami: %s", got.errOut)
@@ -185,9 +182,7 @@ func TestACleanStopHandsOver(t *testing.T) {
 	good := w.issue(t, "localhost")
 	w.external(t, "handed-cert", pairData(good))
 	leader, other := w.leader(t)
-	if err := leader.Stop(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, leader.Stop())
 	stopped := time.Now()
 	if log, err := os.ReadFile(leader.Log()); err != nil || !bytes.Contains(log, []byte("terminated signal received")) {
 		t.Errorf("the log does not say why the agent has stopped: %v", err)
@@ -232,14 +227,8 @@ func (w *world) leader(t *testing.T) (leader, other *devinstall.Agent) {
 func TestABodyTooLarge(t *testing.T) {
 	w := needsCluster(t)
 	w.external(t, "large-cert", pairData(w.issue(t, "localhost")))
-	user, err := w.Cluster.User("sender", "system:masters")
-	if err != nil {
-		t.Fatal(err)
-	}
-	identity, err := tls.X509KeyPair(user.CertData, user.KeyData)
-	if err != nil {
-		t.Fatal(err)
-	}
+	user := must.Get(w.Cluster.User("sender", "system:masters"))(t)
+	identity := must.Get(tls.X509KeyPair(user.CertData, user.KeyData))(t)
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(w.pki.CertPEM())
 	for _, protocol := range []string{"h2", "http/1.1"} {

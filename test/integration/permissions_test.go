@@ -15,6 +15,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/util/yaml"
+
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // permission is what RBAC lets a service account do: one verb on one resource. An empty namespace stands for all
@@ -268,10 +270,7 @@ func (w *watchedPermissions) incomplete() string {
 // TestRarePermissions checks that the tests in rarePermissions exist, and that the permissions are shipped.
 func TestRarePermissions(t *testing.T) {
 	t.Parallel()
-	shipped, err := readShippedPermissions(filepath.Join("..", "..", "deploy"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	shipped := must.Get(readShippedPermissions(filepath.Join("..", "..", "deploy")))(t)
 	for one, shows := range rarePermissions() {
 		file, test, _ := strings.Cut(shows, ": ")
 		content, err := os.ReadFile(filepath.Join("..", "..", file))
@@ -306,9 +305,7 @@ metadata: {name: proxy}
 roleRef: {kind: ClusterRole, name: proxy}
 subjects: [{kind: ServiceAccount, name: proxy, namespace: ours}]
 `))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	event := func(verb, resource, namespace, name string) string {
 		return fmt.Sprintf(`{"kind":"Event","verb":%q,"userAgent":"pinniped-agent/v1","user":{"username":`+
 			`"system:serviceaccount:ours:agent"},"objectRef":{"resource":%q,"namespace":%q,"name":%q},`+

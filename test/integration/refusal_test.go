@@ -16,6 +16,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // badCertificate is a Secret that must never be put into service.
@@ -75,9 +76,7 @@ func TestTheCLIRefuses(t *testing.T) {
 				w.putSecret(t, secret, bad.data)
 			}
 			bundle := filepath.Join(t.TempDir(), "ca.pem")
-			if err := os.WriteFile(bundle, bad.bundle, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.WriteFile(bundle, bad.bundle, 0o600))
 			got := w.asAdmin(t, "ip-tls", "set", "--secret="+secret, "--ca-bundle="+bundle, "--timeout=10s")
 			if got.code != 3 {
 				t.Errorf("it ended with %d, want 3", got.code)
@@ -111,12 +110,10 @@ func TestTheAgentKeepsTheLastKnownGoodOne(t *testing.T) {
 		}
 		t.Run(bad.name, func(t *testing.T) {
 			if bad.data == nil {
-				if err := w.admin.Delete(
+				must.Do(t, w.admin.Delete(
 					t.Context(),
 					&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: devinstall.Namespace, Name: "kept-cert"}},
-				); err != nil {
-					t.Fatal(err)
-				}
+				))
 			} else {
 				w.putSecret(t, "kept-cert", bad.data)
 			}
@@ -165,18 +162,13 @@ func TestTheGeneratedCertificateComesBack(t *testing.T) {
 // TestTheUpstreamCredentialCanOnlyImpersonate checks the permissions of the proxy's service account at the API server.
 func TestTheUpstreamCredentialCanOnlyImpersonate(t *testing.T) {
 	w := needsCluster(t)
-	identity, err := w.Cluster.ServiceAccountConfig(
+	identity := must.Get(w.Cluster.ServiceAccountConfig(
 		t.Context(),
 		devinstall.Namespace,
 		"pinniped-concierge-impersonation-proxy",
-	)
-	if err != nil {
-		t.Fatal(err)
-	}
+	))(t)
 	path := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := w.Cluster.WriteKubeconfig(path, identity); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.Cluster.WriteKubeconfig(path, identity))
 	for _, question := range [][]string{
 		{"get", "secrets"}, {"create", "pods"}, {"list", "nodes"}, {"create", "tokenreviews.authentication.k8s.io"},
 	} {
@@ -238,9 +230,7 @@ func TestLeadershipMoves(t *testing.T) {
 	good := w.issue(t, "localhost")
 	w.external(t, "corporate-cert", pairData(good))
 	killed, left := w.leader(t)
-	if err := killed.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, killed.Kill())
 	died := time.Now()
 	t.Cleanup(func() {
 		if err := killed.Restart(context.WithoutCancel(t.Context())); err != nil {

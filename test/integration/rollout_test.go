@@ -21,6 +21,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // balancer simulates a Service and its kubelet: it probes the readiness of the replicas, and sends each new connection
@@ -35,10 +36,7 @@ type balancer struct {
 
 func startBalancer(t *testing.T, replicas ...*devinstall.Agent) *balancer {
 	t.Helper()
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := must.Get((&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)
 	b := &balancer{listener: listener, replicas: replicas, ready: make([]atomic.Bool, len(replicas))}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	for i := range replicas {
@@ -122,21 +120,16 @@ func TestARollingRestartLosesNothing(t *testing.T) {
 	}()
 	// They also write an audit log. No line may be missing afterwards.
 	policy := filepath.Join(t.TempDir(), "policy.yaml")
-	if err := os.WriteFile(
+	must.Do(t, os.WriteFile(
 		policy,
 		[]byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules: [{level: Metadata}]\n"),
 		0o600,
-	); err != nil {
-		t.Fatal(err)
-	}
+	))
 	logs := make([]string, 2)
 	for i, name := range []string{"rolled-a", "rolled-b"} {
-		var err error
 		logs[i] = filepath.Join(t.TempDir(), "audit.log")
-		if replicas[i], err = w.StartAgent(t.Context(), name, "shutdownDelay=3s",
-			"audit.policyFile="+policy, "audit.logPath="+logs[i]); err != nil {
-			t.Fatal(err)
-		}
+		replicas[i] = must.Get(w.StartAgent(t.Context(), name, "shutdownDelay=3s",
+			"audit.policyFile="+policy, "audit.logPath="+logs[i]))(t)
 		waitReady(t, replicas[i])
 	}
 	b := startBalancer(t, replicas...)
@@ -158,9 +151,7 @@ func TestARollingRestartLosesNothing(t *testing.T) {
 				}
 				return nil
 			})
-			if err := replica.Restart(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, replica.Restart(t.Context()))
 			waitReady(t, replica)
 			// Like a Deployment: the next one stops when this one is ready.
 			testkit.Eventually(t, 10*time.Second, func() error {
@@ -196,10 +187,7 @@ func auditedRequests(t *testing.T, user string, paths ...string) int {
 	t.Helper()
 	ids := map[string]bool{}
 	for _, path := range paths {
-		content, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		content := must.Get(os.ReadFile(path))(t)
 		for line := range bytes.Lines(content) {
 			var event struct {
 				AuditID string
@@ -220,9 +208,7 @@ func waitReady(t *testing.T, replica *devinstall.Agent) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	if err := replica.WaitReady(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, replica.WaitReady(ctx))
 }
 
 // load has 16 workers: half use HTTP/1.1 and half HTTP/2; half read and half write.
@@ -235,14 +221,8 @@ func startLoad(t *testing.T, w *world, port int) *load {
 	t.Helper()
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(w.pki.CertPEM())
-	user, err := w.Cluster.User("loader", "system:masters")
-	if err != nil {
-		t.Fatal(err)
-	}
-	identity, err := tls.X509KeyPair(user.CertData, user.KeyData)
-	if err != nil {
-		t.Fatal(err)
-	}
+	user := must.Get(w.Cluster.User("loader", "system:masters"))(t)
+	identity := must.Get(tls.X509KeyPair(user.CertData, user.KeyData))(t)
 	l := &load{}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	var workers sync.WaitGroup

@@ -20,24 +20,19 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // scrape returns the metrics of a replica by name{label="value",...}, as printed.
 func scrape(t *testing.T, agent *devinstall.Agent) map[string]float64 {
 	t.Helper()
-	request, err := http.NewRequestWithContext(
+	request := must.Get(http.NewRequestWithContext(
 		t.Context(),
 		http.MethodGet,
 		"http://"+agent.MetricsAddress()+"/metrics",
 		nil,
-	)
-	if err != nil {
-		t.Fatal(err)
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	))(t)
+	response := must.Get(http.DefaultClient.Do(request))(t)
 	defer response.Body.Close() //nolint:errcheck // only read
 	found := map[string]float64{}
 	lines := bufio.NewScanner(response.Body)
@@ -55,9 +50,7 @@ func scrape(t *testing.T, agent *devinstall.Agent) map[string]float64 {
 		}
 		found[name] = number
 	}
-	if err := lines.Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, lines.Err())
 	return found
 }
 
@@ -139,9 +132,7 @@ func TestTheUpstreamCredentialIsWatched(t *testing.T) {
 			{APIGroup: rbacv1.GroupName, Kind: "Group", Name: "system:serviceaccounts:" + devinstall.Namespace},
 		},
 	}
-	if err := w.admin.Create(t.Context(), binding); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.admin.Create(t.Context(), binding))
 	removed := false
 	remove := func() {
 		if !removed {
@@ -155,9 +146,7 @@ func TestTheUpstreamCredentialIsWatched(t *testing.T) {
 	restart := func() {
 		t.Helper()
 		for _, agent := range w.agents {
-			if err := agent.Restart(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, agent.Restart(t.Context()))
 			waitReady(t, agent)
 		}
 	}
@@ -249,9 +238,7 @@ func TestReadyMeansWithACredential(t *testing.T) {
 		}
 	})
 	permitTokens(t.Context(), false)
-	if err := replica.Restart(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, replica.Restart(t.Context()))
 	testkit.Eventually(t, 20*time.Second, func() error { return presents(replica.ProxyAddress(), good) })
 	for start := time.Now(); time.Since(start) < time.Second; {
 		if replica.Ready(t.Context()) == nil {

@@ -15,6 +15,7 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // waitForServed waits until the status has the certificate, and this many replicas that serve it.
@@ -96,30 +97,19 @@ func TestStatusShowsWhatIsServed(t *testing.T) {
 	}
 
 	_, follower := w.leader(t)
-	if err := follower.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, follower.Kill())
 	w.waitForServed(t, 70*time.Second, next, 1, 1)
-	if err := follower.Restart(context.WithoutCancel(t.Context())); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, follower.Restart(context.WithoutCancel(t.Context())))
 	w.waitForServed(t, 30*time.Second, next, 2, 2)
 	// A replica that stops cleanly is removed from the status within seconds.
-	if err := follower.Stop(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, follower.Stop())
 	w.waitForServed(t, 10*time.Second, next, 1, 1)
-	if err := follower.Restart(context.WithoutCancel(t.Context())); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, follower.Restart(context.WithoutCancel(t.Context())))
 	w.waitForServed(t, 30*time.Second, next, 2, 2)
 }
 
 func fingerprint(t *testing.T, pair *certs.KeyPair) string {
 	t.Helper()
-	certificate, err := leafOf(pair)
-	if err != nil {
-		t.Fatal(err)
-	}
+	certificate := must.Get(leafOf(pair))(t)
 	return certs.Fingerprint(certificate.Raw)
 }

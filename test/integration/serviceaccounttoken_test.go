@@ -24,6 +24,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/kubeversion"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 const userAccounts = "pinniped-concierge-users"
@@ -40,17 +41,11 @@ func accountTokens(t *testing.T) *world {
 			}
 		})
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Install(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
+	must.Do(t, w.Install(t.Context()))
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
-	if err := w.startAll(ctx, nil, "agent-tokens"); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.startAll(ctx, nil, "agent-tokens"))
 	return w
 }
 
@@ -91,13 +86,9 @@ func (w *world) setGroups(t *testing.T, groups string) {
 	t.Helper()
 	var secret corev1.Secret
 	key := types.NamespacedName{Namespace: devinstall.LocalUserNamespace, Name: "pinny"}
-	if err := w.admin.Get(t.Context(), key, &secret); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.admin.Get(t.Context(), key, &secret))
 	secret.Data["groups"] = []byte(groups)
-	if err := w.admin.Update(t.Context(), &secret); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.admin.Update(t.Context(), &secret))
 }
 
 // TestLoginsByTokensOfServiceAccounts logs users in on a cluster with no load balancer, no proxy and no signer.
@@ -130,9 +121,7 @@ func TestLoginsByTokensOfServiceAccounts(t *testing.T) {
 			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "views"},
 		},
 	} {
-		if err := w.admin.Create(t.Context(), object); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, w.admin.Create(t.Context(), object))
 	}
 	dir := t.TempDir()
 	user := filepath.Join(dir, "user.yaml")
@@ -201,12 +190,8 @@ func TestLoginsByTokensOfServiceAccounts(t *testing.T) {
 		w.waitForTokens(t, "")
 		var accounts corev1.ServiceAccountList
 		var roles rbacv1.ClusterRoleList
-		if err := w.admin.List(t.Context(), &accounts, client.InNamespace(userAccounts)); err != nil {
-			t.Fatal(err)
-		}
-		if err := w.admin.List(t.Context(), &roles, client.HasLabels{"concierge.pinniped.dev/user-accounts"}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, w.admin.List(t.Context(), &accounts, client.InNamespace(userAccounts)))
+		must.Do(t, w.admin.List(t.Context(), &roles, client.HasLabels{"concierge.pinniped.dev/user-accounts"}))
 		if len(accounts.Items)+len(roles.Items) > 0 {
 			t.Errorf("left: %d service accounts, %d ClusterRoles", len(accounts.Items), len(roles.Items))
 		}
@@ -239,48 +224,29 @@ func (w *world) testRemoval(t *testing.T) {
 	command := exec.CommandContext(t.Context(), w.cli, "run", "--kubeconfig="+path, "--", "sh", "-c",
 		`while read line; do kubectl auth whoami --output=name >/dev/null 2>&1; echo $?; done`)
 	command.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()}
-	in, err := command.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := command.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := command.Start(); err != nil {
-		t.Fatal(err)
-	}
+	in := must.Get(command.StdinPipe())(t)
+	out := must.Get(command.StdoutPipe())(t)
+	must.Do(t, command.Start())
 	answers := bufio.NewReader(out)
 	ask := func() string {
 		t.Helper()
-		if _, err := io.WriteString(in, "\n"); err != nil {
-			t.Fatal(err)
-		}
-		answer, err := answers.ReadString('\n')
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Get(io.WriteString(in, "\n"))(t)
+		answer := must.Get(answers.ReadString('\n'))(t)
 		return strings.TrimSpace(answer)
 	}
 	if got := ask(); got != "0" {
 		t.Fatalf("kubectl ended with %s", got)
 	}
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: devinstall.LocalUserNamespace, Name: "pinny"}}
-	if err := w.admin.Delete(t.Context(), secret); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.admin.Delete(t.Context(), secret))
 	if got := w.run(t, w.kubectl, "--kubeconfig="+path, "auth", "whoami"); got.code == 0 {
 		t.Error("a user who is removed logs in")
 	}
 	var accounts corev1.ServiceAccountList
-	if err := w.admin.List(t.Context(), &accounts, client.InNamespace(userAccounts)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.admin.List(t.Context(), &accounts, client.InNamespace(userAccounts)))
 	for i := range accounts.Items {
 		if accounts.Items[i].Annotations["concierge.pinniped.dev/username"] == "pinny" {
-			if err := w.admin.Delete(t.Context(), &accounts.Items[i]); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, w.admin.Delete(t.Context(), &accounts.Items[i]))
 		}
 	}
 	testkit.Eventually(t, 30*time.Second, func() error { // the API server caches accepted tokens for ten seconds
@@ -289,9 +255,7 @@ func (w *world) testRemoval(t *testing.T) {
 		}
 		return nil
 	})
-	if err := in.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, in.Close())
 	if err := command.Wait(); err != nil {
 		t.Error(err)
 	}
@@ -300,10 +264,7 @@ func (w *world) testRemoval(t *testing.T) {
 // auditedAs reports whether a user whose name has the prefix impersonated another one, according to the audit log.
 func (w *world) auditedAs(t *testing.T, userPrefix, as string) bool {
 	t.Helper()
-	log, err := os.ReadFile(w.Cluster.AuditLog())
-	if err != nil {
-		t.Fatal(err)
-	}
+	log := must.Get(os.ReadFile(w.Cluster.AuditLog()))(t)
 	for line := range bytes.Lines(log) {
 		var event struct {
 			User             struct{ Username string }

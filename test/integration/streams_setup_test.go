@@ -22,6 +22,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/devcluster/kubelet"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // repeat is a container that prints its input, and ends at "bye".
@@ -52,10 +53,7 @@ func startStreams(t *testing.T) *streams {
 	w := needsCluster(t)
 	w.external(t, "corporate-cert", pairData(w.issue(t, "localhost")))
 	name := "node-" + strings.ToLower(t.Name())
-	node, err := kubelet.Start(t.Context(), w.Cluster, name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	node := must.Get(kubelet.Start(t.Context(), w.Cluster, name))(t)
 	t.Cleanup(func() {
 		if err := node.Close(); err != nil {
 			t.Errorf("closing the node: %v", err)
@@ -90,12 +88,10 @@ func (s *streams) over(environment []string) *streams {
 func (s *streams) run(t *testing.T, name, script string) string {
 	t.Helper()
 	directory := t.TempDir()
-	if err := s.node.Run(
+	must.Do(t, s.node.Run(
 		t.Context(),
 		kubelet.Pod{Namespace: "default", Name: name, Command: []string{"sh", "-c", script}, Dir: directory},
-	); err != nil {
-		t.Fatal(err)
-	}
+	))
 	t.Cleanup(func() {
 		now := int64(0)
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
@@ -146,17 +142,9 @@ func (s *streams) start(t *testing.T, args ...string) *background {
 	command.Env = append([]string{"PATH=" + os.Getenv("PATH")}, s.environment()...)
 	b := &background{Cmd: command, lines: make(chan string, 1000), errOut: &testkit.Buffer{}}
 	command.Stderr = b.errOut
-	var err error
-	if b.stdin, err = command.StdinPipe(); err != nil {
-		t.Fatal(err)
-	}
-	out, err := command.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := command.Start(); err != nil {
-		t.Fatal(err)
-	}
+	b.stdin = must.Get(command.StdinPipe())(t)
+	out := must.Get(command.StdoutPipe())(t)
+	must.Do(t, command.Start())
 	go func() {
 		defer close(b.lines)
 		for lines := bufio.NewScanner(out); lines.Scan(); {
@@ -172,9 +160,7 @@ func (s *streams) start(t *testing.T, args ...string) *background {
 
 func (b *background) say(t *testing.T, line string) {
 	t.Helper()
-	if _, err := io.WriteString(b.stdin, line+"\n"); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(io.WriteString(b.stdin, line+"\n"))(t)
 }
 
 // next returns the next line of stdout.
@@ -215,9 +201,7 @@ func (w *world) permit(t *testing.T, user, verb string, resources ...string) {
 		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: user}},
 	}
 	for _, object := range []client.Object{role, binding} {
-		if err := w.admin.Create(t.Context(), object); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, w.admin.Create(t.Context(), object))
 		t.Cleanup(func() { _ = w.admin.Delete(context.WithoutCancel(t.Context()), object) })
 	}
 }
@@ -225,25 +209,17 @@ func (w *world) permit(t *testing.T, user, verb string, resources ...string) {
 // user returns a client configuration and a kubeconfig for the proxy, of a user with a certificate of the cluster's CA.
 func (w *world) user(t *testing.T, name string) (*rest.Config, string) {
 	t.Helper()
-	config, err := w.Cluster.User(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := must.Get(w.Cluster.User(name))(t)
 	config.Host, config.CAData = "https://"+w.endpoint(), w.pki.CertPEM()
 	path := filepath.Join(t.TempDir(), name+".kubeconfig")
-	if err := w.Cluster.WriteKubeconfig(path, config); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.Cluster.WriteKubeconfig(path, config))
 	return config, path
 }
 
 // audited returns the verbs of the API server's audit events for a pod's subresource.
 func (w *world) audited(t *testing.T, pod, subresource string) []string {
 	t.Helper()
-	log, err := os.Open(w.Cluster.AuditLog())
-	if err != nil {
-		t.Fatal(err)
-	}
+	log := must.Get(os.Open(w.Cluster.AuditLog()))(t)
 	defer log.Close() //nolint:errcheck // only read
 	var verbs []string
 	for decoder := json.NewDecoder(log); ; {

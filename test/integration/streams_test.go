@@ -21,6 +21,8 @@ import (
 	"time"
 
 	"github.com/creack/pty"
+
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // TestStreams opens every kind of stream with kubectl through the proxy, over both protocols.
@@ -97,10 +99,7 @@ func terminalStreams(t *testing.T, s *streams, pod string) {
 		`trap "stty size; exit 7" WINCH; stty size; tty >/dev/null && echo terminal; while :; do sleep 0.02; done`,
 	)
 	command.Env = append([]string{"PATH=" + os.Getenv("PATH"), "TERM=xterm"}, s.environment()...)
-	terminal, err := pty.StartWithSize(command, &pty.Winsize{Rows: 31, Cols: 101})
-	if err != nil {
-		t.Fatal(err)
-	}
+	terminal := must.Get(pty.StartWithSize(command, &pty.Winsize{Rows: 31, Cols: 101}))(t)
 	defer terminal.Close() //nolint:errcheck // only read
 	ended := make(chan string, 1)
 	lines := make(chan string, 100)
@@ -126,9 +125,7 @@ func terminalStreams(t *testing.T, s *streams, pod string) {
 			t.Fatalf("no %q", want)
 		}
 	}
-	if err := pty.Setsize(terminal, &pty.Winsize{Rows: 44, Cols: 111}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, pty.Setsize(terminal, &pty.Winsize{Rows: 44, Cols: 111}))
 	select {
 	case said := <-ended:
 		if !strings.Contains(said, "44 111\n") {
@@ -150,11 +147,8 @@ func portForwardStreams(t *testing.T, s *streams, pod string) {
 		_, _ = fmt.Fprintf(w, "%s %s %x", req.Method, req.URL.Path, sha256.Sum256(body))
 	}))
 	defer web.Close()
-	afterwards, err := net.Listen("tcp", "127.0.0.1:0") // responds when the client is done
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer afterwards.Close() //nolint:errcheck // an error does not affect the test
+	afterwards := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t) // responds when the client is done
+	defer afterwards.Close()                                    //nolint:errcheck // an error does not affect the test
 	go respondAfterwards(afterwards)
 
 	port := func(address net.Addr) string { return strconv.Itoa(address.(*net.TCPAddr).Port) }
@@ -194,18 +188,11 @@ func portForwardStreams(t *testing.T, s *streams, pod string) {
 		}
 	}
 
-	connection, err := net.Dial("tcp", local[port(afterwards.Addr())])
-	if err != nil {
-		t.Fatal(err)
-	}
+	connection := must.Get(net.Dial("tcp", local[port(afterwards.Addr())]))(t)
 	defer connection.Close() //nolint:errcheck // read to its end below
 	_ = connection.SetDeadline(time.Now().Add(15 * time.Second))
-	if _, err := connection.Write(payload); err != nil {
-		t.Fatal(err)
-	}
-	if err := connection.(*net.TCPConn).CloseWrite(); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(connection.Write(payload))(t)
+	must.Do(t, connection.(*net.TCPConn).CloseWrite())
 	answer, err := io.ReadAll(connection)
 	if err != nil || !bytes.Equal(answer, payload) {
 		t.Errorf("after our half was closed, %d bytes came back, %v: %s", len(answer), err, forward.errOut)
@@ -235,9 +222,7 @@ func copies(t *testing.T, s *streams, pod, directory string) {
 	}
 	payload, here := randomBytes(3<<20+17), t.TempDir()
 	source, back := filepath.Join(here, "source"), filepath.Join(here, "back")
-	if err := os.WriteFile(source, payload, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(source, payload, 0o600))
 	if got := s.kubectl(t, nil, "cp", source, pod+":"+filepath.Join(directory, "there")); got.code != 0 {
 		t.Fatalf("kubectl cp ended with %d: %s", got.code, got.errOut)
 	}

@@ -30,6 +30,7 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 const generatedSecret = "pinniped-concierge-impersonation-proxy-tls-serving-certificate"
@@ -256,12 +257,10 @@ func TestFreshInstallWithAnExternalCertificate(t *testing.T) {
 			TLS:              &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: "fresh-external"},
 		}},
 	}
-	if err := w.admin.Create(t.Context(), issuer); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.admin.Create(t.Context(), issuer))
 	w.removeAfterwards(t, issuer)
 	w.mayRecord(t, "fresh-revisions")
-	agent, err := w.StartAgent(
+	agent := must.Get(w.StartAgent(
 		t.Context(),
 		"fresh",
 		"appName=fresh",
@@ -271,18 +270,13 @@ func TestFreshInstallWithAnExternalCertificate(t *testing.T) {
 		"names.impersonationTLSCertificateSecret=fresh-tls",
 		"names.impersonationCACertificateSecret=fresh-ca",
 		"names.impersonationSignerSecret=fresh-signer",
-	)
-	if err != nil {
-		t.Fatal(err)
-	}
+	))(t)
 	t.Cleanup(func() {
 		if err := agent.Stop(); err != nil {
 			t.Error(err)
 		}
 	})
-	if err := w.PointAt(t.Context(), w.agents[0]); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.PointAt(t.Context(), w.agents[0]))
 	testkit.Eventually(t, 40*time.Second, func() error {
 		return errors.Join(presents(agent.ProxyAddress(), pair), agent.Ready(t.Context()))
 	})
@@ -332,9 +326,7 @@ func (w *world) mayRecord(t *testing.T, name string) {
 			}},
 		},
 	} {
-		if err := w.admin.Create(t.Context(), object); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, w.admin.Create(t.Context(), object))
 		w.removeAfterwards(t, object)
 	}
 }
@@ -343,10 +335,7 @@ func (w *world) mayRecord(t *testing.T, name string) {
 // according to the audit log.
 func (w *world) writtenSecrets(t *testing.T) []string {
 	t.Helper()
-	content, err := os.ReadFile(w.Cluster.AuditLog())
-	if err != nil {
-		t.Fatal(err)
-	}
+	content := must.Get(os.ReadFile(w.Cluster.AuditLog()))(t)
 	var names []string
 	for line := range strings.Lines(string(content)) {
 		var event struct {
@@ -387,22 +376,17 @@ func (w *world) waitForNoSecret(t *testing.T, name string) {
 
 func (w *world) deleteSecret(t *testing.T, name string) {
 	t.Helper()
-	if err := w.admin.Delete(
+	must.Do(t, w.admin.Delete(
 		t.Context(),
 		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: devinstall.Namespace, Name: name}},
-	); err != nil {
-		t.Fatal(err)
-	}
+	))
 }
 
 // logFrom returns a function that finds the log lines of an agent, from now on, that contain all parts, by line number.
 func (*world) logFrom(t *testing.T, agent *devinstall.Agent) func(parts ...string) []int {
 	t.Helper()
 	read := func() string {
-		content, err := os.ReadFile(agent.Log())
-		if err != nil {
-			t.Fatal(err)
-		}
+		content := must.Get(os.ReadFile(agent.Log()))(t)
 		return string(content)
 	}
 	before := len(read())
@@ -445,28 +429,13 @@ type line struct {
 
 func newLine(t *testing.T, root *certs.CA) *line {
 	t.Helper()
-	keyPEM, err := root.KeyPEM()
-	if err != nil {
-		t.Fatal(err)
-	}
+	keyPEM := must.Get(root.KeyPEM())(t)
 	block, _ := pem.Decode(keyPEM)
-	rootKey, err := x509.ParsePKCS8PrivateKey(block.Bytes)
-	if err != nil {
-		t.Fatal(err)
-	}
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rootKey := must.Get(x509.ParsePKCS8PrivateKey(block.Bytes))(t)
+	key := must.Get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
 	l := &line{root: root.Certificate(), rootKey: rootKey, key: key}
-	der, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ca, err := certs.LoadCA(l.intermediate(t), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	der := must.Get(x509.MarshalPKCS8PrivateKey(key))(t)
+	ca := must.Get(certs.LoadCA(l.intermediate(t), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})))(t)
 	l.leaf = issueAt(t, ca, time.Now(), 24*time.Hour, "localhost")
 	return l
 }
@@ -475,13 +444,10 @@ func newLine(t *testing.T, root *certs.CA) *line {
 func (l *line) intermediate(t *testing.T) []byte {
 	t.Helper()
 	l.issued++
-	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
+	der := must.Get(x509.CreateCertificate(rand.Reader, &x509.Certificate{
 		SerialNumber: big.NewInt(1000 + l.issued), Subject: pkix.Name{CommonName: "Intermediate"},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(48 * time.Hour),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
-	}, l.root, l.key.Public(), l.rootKey)
-	if err != nil {
-		t.Fatal(err)
-	}
+	}, l.root, l.key.Public(), l.rootKey))(t)
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }

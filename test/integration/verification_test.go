@@ -7,6 +7,7 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // TestAWrongNameWithoutVerification sets spec.impersonationProxy.tls without verification, as objects for Pinniped do.
@@ -25,10 +26,7 @@ func TestAWrongNameWithoutVerification(t *testing.T) {
 		})
 	}
 
-	generated, err := presented(w.agents[0].ProxyAddress())
-	if err != nil {
-		t.Fatal(err)
-	}
+	generated := must.Get(presented(w.agents[0].ProxyAddress()))(t)
 	use("unverified-wrong", "")
 	w.waitForStatus(t, "ErrorDuringSetup", string(certs.NameNotCovered))
 	for _, agent := range w.agents {
@@ -42,12 +40,8 @@ func TestAWrongNameWithoutVerification(t *testing.T) {
 	use("unverified-wrong", "")
 	w.waitForStatus(t, "ErrorDuringSetup", string(certs.NameNotCovered))
 	_, follower := w.leader(t)
-	if err := follower.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	if err := follower.Restart(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, follower.Kill())
+	must.Do(t, follower.Restart(t.Context()))
 	for _, agent := range w.agents {
 		testkit.Eventually(t, 30*time.Second, func() error { return presents(agent.ProxyAddress(), good) })
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
 	authenticationv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/authentication/v1alpha1"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // TestHowToWalkthrough runs the walkthrough without the containers. As on kind, the proxy is disabled at first.
@@ -33,14 +34,9 @@ func TestHowToWalkthrough(t *testing.T) {
 	w.waitForStatus(t, "Disabled", "")
 	w.onlyNow(t)
 
-	hash, err := bcrypt.GenerateFromPassword([]byte("password123"), bcrypt.MinCost)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hash := must.Get(bcrypt.GenerateFromPassword([]byte("password123"), bcrypt.MinCost))(t)
 	pinny := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: devinstall.LocalUserNamespace, Name: "pinny"}}
-	if err := w.admin.Delete(t.Context(), pinny); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.admin.Delete(t.Context(), pinny))
 	t.Cleanup(func() { // the other tests need this user
 		err := w.createUser(context.WithoutCancel(t.Context()), "pinny", string(hash), "group-for-mtls")
 		if err != nil && !apierrors.IsAlreadyExists(err) {
@@ -108,10 +104,7 @@ func TestHowToClouds(t *testing.T) {
 	r.reads(t, "docs/howto/clouds.md", map[string]func(){
 		"ip-tls set": func() { w.issueAsCertManager(t, "proxy-tls") },
 		"ip-tls check": func() { // the corporate PKI signs the request
-			key, err := w.pki.KeyPEM()
-			if err != nil {
-				t.Fatal(err)
-			}
+			key := must.Get(w.pki.KeyPEM())(t)
 			r.file(t, "ca.key", key)
 			r.file(t, "extensions", []byte("subjectAltName=DNS:localhost\nextendedKeyUsage=serverAuth\n"))
 			if got := w.runWith(t, nil, nil, "openssl", "x509", "-req", "-days=60",

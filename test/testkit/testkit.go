@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // startTimeout limits the start of a control plane. Other tests on the same machine may start theirs meanwhile.
@@ -39,9 +40,7 @@ func Cluster(t *testing.T, options devcluster.Options, manifests ...string) *dev
 		}
 	})
 	if len(manifests) > 0 {
-		if err := cluster.Install(ctx, manifests...); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, cluster.Install(ctx, manifests...))
 	}
 	return cluster
 }

@@ -22,6 +22,7 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/test/iptlstest"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // TestApplyOnARealAPIServer checks server-side apply of plan.ApplyObject on a real API server.
@@ -147,12 +148,9 @@ func TestUnsetOnARealAPIServer(t *testing.T) {
 		{name: "of-kubectl-edit", create: func(t *testing.T, name string) *configv1alpha1.CredentialIssuer {
 			t.Helper()
 			apply(t, client, name, spec(bare), "gitops")
-			issuer, err := client.MergeCredentialIssuer(
+			issuer := must.Get(client.MergeCredentialIssuer(
 				t.Context(), name, spec(map[string]any{"tls": block}), discovery.ApplyOptions{FieldManager: "kubectl-edit"},
-			)
-			if err != nil {
-				t.Fatal(err)
-			}
+			))(t)
 			return issuer
 		}},
 		{name: "of-a-tool-that-applies", create: func(t *testing.T, name string) *configv1alpha1.CredentialIssuer {
@@ -181,17 +179,9 @@ func TestUnsetOnARealAPIServer(t *testing.T) {
 			options := discovery.ApplyOptions{FieldManager: plan.FieldManager}
 			dry := options
 			dry.DryRun = true
-			patch, err := plan.MergePatch(before, wanted)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := client.MergeCredentialIssuer(t.Context(), tt.name, patch, dry); err != nil {
-				t.Fatal(err)
-			}
-			changed, err := client.MergeCredentialIssuer(t.Context(), tt.name, patch, options)
-			if err != nil {
-				t.Fatal(err)
-			}
+			patch := must.Get(plan.MergePatch(before, wanted))(t)
+			must.Get(client.MergeCredentialIssuer(t.Context(), tt.name, patch, dry))(t)
+			changed := must.Get(client.MergeCredentialIssuer(t.Context(), tt.name, patch, options))(t)
 			if diff := cmp.Diff(&wanted, changed.Spec.ImpersonationProxy); diff != "" {
 				t.Errorf("after removing (-want +got):\n%s", diff)
 			}
@@ -244,10 +234,7 @@ const crds = "../../../../deploy/crds"
 func startCluster(t *testing.T, path string) *discovery.Client {
 	t.Helper()
 	cluster := testkit.Cluster(t, devcluster.Options{}, path)
-	client, err := discovery.Connect(rest.CopyConfig(cluster.AdminConfig()), apis.DefaultGroupSuffix)
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := must.Get(discovery.Connect(rest.CopyConfig(cluster.AdminConfig()), apis.DefaultGroupSuffix))(t)
 	return client
 }
 
@@ -288,10 +275,7 @@ func TestSetWithoutVerification(t *testing.T) {
 			o.Flags.Wait, o.Session.Connect = false, connect
 		}).Check(t, 0, "credentialissuer/pinniped-concierge-config "+want)
 	}
-	before, err := client.CredentialIssuer(t.Context(), "pinniped-concierge-config")
-	if err != nil {
-		t.Fatal(err)
-	}
+	before := must.Get(client.CredentialIssuer(t.Context(), "pinniped-concierge-config"))(t)
 	runSet(t.Context(), w, func(o *SetOptions) {
 		o.Certificate.Secret, o.Session.Connect = "shared/wildcard-tls", connect
 	}).Check(t, 3, "SecretNotPermitted", `uses only Secrets in its own namespace "pinniped-concierge"`, "Pinniped's")
@@ -316,24 +300,15 @@ func crdsWithoutVerification(t *testing.T) string {
 	if err != nil || len(paths) != 1 {
 		t.Fatalf("%v, %v", paths, err)
 	}
-	text, err := os.ReadFile(paths[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(paths[0]))(t)
 	var definition map[string]any
-	if err := yaml.Unmarshal(text, &definition); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, yaml.Unmarshal(text, &definition))
 	if !removeKey(definition, "verification") {
 		t.Fatal("there is no field verification")
 	}
-	if text, err = yaml.Marshal(definition); err != nil {
-		t.Fatal(err)
-	}
+	text = must.Get(yaml.Marshal(definition))(t)
 	path := filepath.Join(t.TempDir(), "crd.yaml")
-	if err := os.WriteFile(path, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(path, text, 0o600))
 	return path
 }
 
@@ -381,18 +356,12 @@ func mergeAs(
 	patch func() (map[string]any, error),
 ) *configv1alpha1.CredentialIssuer {
 	t.Helper()
-	fields, err := patch()
-	if err != nil {
-		t.Fatal(err)
-	}
-	changed, err := client.MergeCredentialIssuer(
+	fields := must.Get(patch())(t)
+	changed := must.Get(client.MergeCredentialIssuer(
 		t.Context(),
 		issuer.Name,
 		fields,
 		discovery.ApplyOptions{FieldManager: plan.FieldManager},
-	)
-	if err != nil {
-		t.Fatal(err)
-	}
+	))(t)
 	return changed
 }

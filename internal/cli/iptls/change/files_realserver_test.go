@@ -10,6 +10,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
 	"github.com/pinniped-toolkit/pinniped/test/iptlstest"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // TestSecretOnARealAPIServer checks on a real API server that a Secret is created, overwritten, restored and deleted,
@@ -24,10 +25,7 @@ func TestSecretOnARealAPIServer(t *testing.T) {
 	renewed := &keyPair{cert: next.CertPEM, key: next.KeyPEM}
 	read := func(name string) *corev1.Secret {
 		t.Helper()
-		secret, err := client.Secret(t.Context(), namespace, name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		secret := must.Get(client.Secret(t.Context(), namespace, name))(t)
 		return secret
 	}
 	holds := func(what, name string, want map[string][]byte) {
@@ -38,16 +36,11 @@ func TestSecretOnARealAPIServer(t *testing.T) {
 	}
 
 	made := pair.intended(nil, namespace, "made", false)
-	if _, err := writeSecret(t.Context(), client, nil, made, true); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(writeSecret(t.Context(), client, nil, made, true))(t)
 	if _, err := client.Secret(t.Context(), namespace, "made"); !errors.Is(err, discovery.ErrNotFound) {
 		t.Fatalf("after a dry run: %v, want nothing", err)
 	}
-	first, err := writeSecret(t.Context(), client, nil, made, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := must.Get(writeSecret(t.Context(), client, nil, made, false))(t)
 	holds("made", "made", made.Data)
 	if names, err := client.SecretNames(
 		t.Context(),
@@ -57,15 +50,13 @@ func TestSecretOnARealAPIServer(t *testing.T) {
 		!cmp.Equal(names, []string{"made"}) {
 		t.Errorf("the Secrets of type kubernetes.io/tls are %q, %v", names, err)
 	}
-	if _, err := client.ApplySecret(
+	must.Get(client.ApplySecret(
 		t.Context(),
 		namespace,
 		"theirs",
 		secretFields(made, []string{"tls.crt", "tls.key"}, ""),
 		discovery.ApplyOptions{FieldManager: "somebody"},
-	); err != nil {
-		t.Fatal(err)
-	}
+	))(t)
 	if _, err := writeSecret(
 		t.Context(),
 		client,
@@ -81,25 +72,18 @@ func TestSecretOnARealAPIServer(t *testing.T) {
 
 	// A Secret of another owner, with a CA.
 	before := read("theirs")
-	if before, err = client.ApplySecret(t.Context(), namespace, "theirs", map[string]any{
+	before = must.Get(client.ApplySecret(t.Context(), namespace, "theirs", map[string]any{
 		"metadata": map[string]any{"resourceVersion": before.ResourceVersion}, "type": "kubernetes.io/tls",
 		"data": map[string]any{"tls.crt": pair.cert, "tls.key": pair.key, "ca.crt": w.CA.CertPEM()},
-	}, discovery.ApplyOptions{FieldManager: "somebody"}); err != nil {
-		t.Fatal(err)
-	}
+	}, discovery.ApplyOptions{FieldManager: "somebody"}))(t)
 	wanted := renewed.intended(before, namespace, "theirs", true)
-	after, err := writeSecret(t.Context(), client, before, wanted, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	after := must.Get(writeSecret(t.Context(), client, before, wanted, false))(t)
 	holds("overwritten", "theirs", map[string][]byte{"tls.crt": renewed.cert, "tls.key": renewed.key, "ca.crt": {}})
 	if _, err := writeSecret(t.Context(), client, before, wanted, false); !errors.Is(err, discovery.ErrConflict) {
 		t.Errorf("overwriting what was read long ago: %v, want a conflict", err)
 	}
 	change := &secretChange{before: before, after: after}
-	if err := change.undo(t.Context(), client, &ui.Progress{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, change.undo(t.Context(), client, &ui.Progress{}))
 	holds("put back", "theirs", before.Data)
 	if err := change.undo(t.Context(), client, &ui.Progress{}); err == nil {
 		t.Error("a second time it is somebody else's, and was overwritten")
@@ -108,16 +92,15 @@ func TestSecretOnARealAPIServer(t *testing.T) {
 	if err := client.DeleteSecret(t.Context(), &corev1.Secret{ObjectMeta: read("theirs").ObjectMeta}); err != nil {
 		t.Errorf("deleting: %v", err)
 	}
-	second, err := writeSecret(t.Context(), client, first, renewed.intended(first, namespace, "made", false), false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	second := must.Get(
+		writeSecret(t.Context(), client, first, renewed.intended(first, namespace, "made", false), false),
+	)(
+		t,
+	)
 	if err := client.DeleteSecret(t.Context(), first); !errors.Is(err, discovery.ErrConflict) {
 		t.Errorf("deleting what was read long ago: %v, want a conflict", err)
 	}
-	if err := (&secretChange{after: second}).undo(t.Context(), client, &ui.Progress{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, (&secretChange{after: second}).undo(t.Context(), client, &ui.Progress{}))
 	if _, err := client.Secret(t.Context(), namespace, "made"); !errors.Is(err, discovery.ErrNotFound) {
 		t.Errorf("after it was taken back: %v, want nothing", err)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/iptlstest"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // pemFiles writes a certificate and its key to files.
@@ -25,9 +26,7 @@ func pemFiles(t *testing.T, pair *certs.KeyPair) (cert, key string) {
 	dir := t.TempDir()
 	cert, key = filepath.Join(dir, "fullchain.pem"), filepath.Join(dir, "key.pem")
 	for path, content := range map[string][]byte{cert: pair.CertPEM, key: pair.KeyPEM} {
-		if err := os.WriteFile(path, content, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(path, content, 0o600))
 	}
 	return cert, key
 }
@@ -43,9 +42,7 @@ func setFromFiles(
 	t.Helper()
 	cert, key := pemFiles(t, pair)
 	bundle := filepath.Join(t.TempDir(), "ca.pem")
-	if err := os.WriteFile(bundle, w.CA.CertPEM(), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(bundle, w.CA.CertPEM(), 0o600))
 	return runSet(t.Context(), w, func(o *SetOptions) {
 		o.Cert, o.Key, o.Certificate.CABundle = cert, key, bundle
 		if change != nil {

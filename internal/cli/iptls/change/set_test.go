@@ -20,6 +20,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/iptlstest"
 	"github.com/pinniped-toolkit/pinniped/test/sessiontest"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 func TestSet(t *testing.T) {
@@ -74,9 +75,7 @@ func TestSetJSON(t *testing.T) {
 	w := iptlstest.New(t)
 	w.Obey(t)
 	bundle := filepath.Join(t.TempDir(), "ca.pem")
-	if err := os.WriteFile(bundle, w.CA.CertPEM(), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(bundle, w.CA.CertPEM(), 0o600))
 	r := runSet(
 		t.Context(),
 		w,
@@ -167,18 +166,12 @@ func TestSetRefuses(t *testing.T) {
 		}, "NameNotCovered"},
 		{"an expired certificate", func(t *testing.T, w *iptlstest.World) {
 			t.Helper()
-			pair, err := w.CA.IssueServing(iptlstest.Loopback(), time.Now().Add(-time.Hour), time.Minute)
-			if err != nil {
-				t.Fatal(err)
-			}
+			pair := must.Get(w.CA.IssueServing(iptlstest.Loopback(), time.Now().Add(-time.Hour), time.Minute))(t)
 			w.Cluster.TLSSecret.Data["tls.crt"], w.Cluster.TLSSecret.Data["tls.key"] = pair.CertPEM, pair.KeyPEM
 		}, "Expired"},
 		{"a certificate that is not valid yet", func(t *testing.T, w *iptlstest.World) {
 			t.Helper()
-			pair, err := w.CA.IssueServing(iptlstest.Loopback(), time.Now().Add(time.Hour), time.Hour)
-			if err != nil {
-				t.Fatal(err)
-			}
+			pair := must.Get(w.CA.IssueServing(iptlstest.Loopback(), time.Now().Add(time.Hour), time.Hour))(t)
 			w.Cluster.TLSSecret.Data["tls.crt"], w.Cluster.TLSSecret.Data["tls.key"] = pair.CertPEM, pair.KeyPEM
 		}, "NotYetValid"},
 		{"a CA that does not verify it", func(t *testing.T, w *iptlstest.World) {

@@ -17,6 +17,7 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/iptlstest"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // newTransition returns a world in which clients use a certificate of the Company CA, and Secret next-tls has one of
@@ -44,9 +45,7 @@ func next(t *testing.T, w *iptlstest.World, adapt func(*SetOptions), changed ...
 func verifies(t *testing.T, w *iptlstest.World, bundle []byte) bool {
 	t.Helper()
 	chain, _, err := session.RealNetwork{}.Asked(t.Context(), w.Proxy.Endpoint(), "127.0.0.1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	served := []certs.Served{{Chain: chain}}
 	return len(certs.CheckServed(certs.Expected{Host: "127.0.0.1", Bundle: bundle, Now: time.Now()}, served)) == 0
 }
@@ -54,10 +53,7 @@ func verifies(t *testing.T, w *iptlstest.World, bundle []byte) bool {
 func publishedBundle(t *testing.T, w *iptlstest.World) []byte {
 	t.Helper()
 	data := w.Cluster.Issuer.Status.Strategies[0].Frontend.ImpersonationProxyInfo.CertificateAuthorityData
-	bundle, err := base64.StdEncoding.DecodeString(data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	bundle := must.Get(base64.StdEncoding.DecodeString(data))(t)
 	return bundle
 }
 
@@ -74,9 +70,7 @@ func kubeconfigFor(t *testing.T, w *iptlstest.World, path string, bundle []byte)
 		AuthInfos: map[string]*clientcmdapi.AuthInfo{"u": {Token: "t"}},
 		Contexts:  map[string]*clientcmdapi.Context{"x": {Cluster: "c", AuthInfo: "u"}},
 	}
-	if err := clientcmd.WriteToFile(config, path); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, clientcmd.WriteToFile(config, path))
 }
 
 // TestSetWaitsForClients changes the CA: old clients keep working, and the command reports them until they are gone.
@@ -109,13 +103,9 @@ func TestSetWaitsForClients(t *testing.T) {
 	next(t, w, files).Check(t, ui.ExitNotDue, file, "which does not verify the new certificate")
 	kubeconfigFor(t, w, file, both)
 	damaged := filepath.Join(folder, "damaged.yaml")
-	if err := os.WriteFile(damaged, []byte("<<<<<<< HEAD\nclusters: []\nusers: []\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(damaged, []byte("<<<<<<< HEAD\nclusters: []\nusers: []\n"), 0o600))
 	next(t, w, files).Check(t, ui.ExitNotDue, damaged)
-	if err := os.Remove(damaged); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Remove(damaged))
 	next(t, w, files).Check(t, 0, "All 1 kubeconfigs", "Retired revision", "presents the certificate at 1 of 1")
 	if verifies(t, w, w.CA.CertPEM()) || !verifies(t, w, both) || !certs.SameBundle(publishedBundle(t, w), ca.CertPEM()) {
 		t.Error("the new certificate is not served with its own trust bundle")

@@ -14,6 +14,7 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/test/iptlstest"
 	"github.com/pinniped-toolkit/pinniped/test/sessiontest"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 func runUndo(t *testing.T, w *iptlstest.World, change func(*UndoOptions)) *iptlstest.Run {
@@ -144,10 +145,7 @@ func TestUndo(t *testing.T) {
 		if diff := cmp.Diff(before, SpecOf(w)); diff != "" {
 			t.Errorf("after undo (-want +got):\n%s", diff)
 		}
-		history, err := serving.Read(w.Cluster.Revisions.Data)
-		if err != nil {
-			t.Fatal(err)
-		}
+		history := must.Get(serving.Read(w.Cluster.Revisions.Data))(t)
 		to := plan.Previous(history, w.Cluster.Issuer.Spec.ImpersonationProxy)
 		runUndo(t, w, func(o *UndoOptions) { o.ToRevision = to.ID[:6] }).Check(t, 0, "undone", to.ID)
 		if diff := cmp.Diff(after, SpecOf(w)); diff != "" {
@@ -186,10 +184,7 @@ func TestUndoRefuses(t *testing.T) {
 	t.Run("when the history does not tell the configuration", func(t *testing.T) {
 		t.Parallel()
 		w := undoWorld(t)
-		history, err := serving.Read(w.Cluster.Revisions.Data)
-		if err != nil {
-			t.Fatal(err)
-		}
+		history := must.Get(serving.Read(w.Cluster.Revisions.Data))(t)
 		history.Revisions[0].Spec, history.Revisions[0].Until = nil, time.Now()
 		w.Cluster.Revisions.Data[serving.RevisionsKey] = string(history.Encode())
 		runUndo(t, w, nil).Check(t, 1, "has no configuration", "kubectl edit")
