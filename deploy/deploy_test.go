@@ -274,9 +274,6 @@ func TestTokensAreMounted(t *testing.T) {
 		}
 	}
 	if accounts < 4 {
-		t.Errorf(
-			"looked at %d service accounts, want those of agent, proxy, webhook and users' accounts at least",
-			accounts,
-		)
+		t.Errorf("looked at %d service accounts, want those of agent, proxy, webhook and users' accounts at least", accounts)
 	}
 }

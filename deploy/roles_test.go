@@ -217,11 +217,7 @@ func (a *attack) mustCreate(t *testing.T, namespace string, secret *corev1.Secre
 }
 
 // token returns the token in a Secret of a service account, once the token controller has set it.
-func (a *attack) token(
-	ctx context.Context,
-	as kubernetes.Interface,
-	namespace, name, account string,
-) (string, error) {
+func (a *attack) token(ctx context.Context, as kubernetes.Interface, namespace, name, account string) (string, error) {
 	secret, err := read(ctx, as, namespace, name)
 	if err != nil {
 		return "", err

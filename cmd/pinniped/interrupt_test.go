@@ -58,26 +58,9 @@ func TestInterruptedChanges(t *testing.T) {
 		pair := must.Get(ca.IssueServing(certs.SANs{DNSNames: []string{"*.example.com"}}, time.Now(), 90*24*time.Hour))(t)
 		pairs = append(pairs, pair)
 		number := strconv.Itoa(i)
-		command := exec.CommandContext(
-			t.Context(),
-			program,
-			"ip-tls",
-			"set",
-			"--kubeconfig",
-			admin,
-			"--secret",
-			"proxy-tls",
-			"--timeout",
-			"5m",
-			"--cert",
-			write("cert"+number, pair.CertPEM),
-			"--key",
-			write("key"+number, pair.KeyPEM),
-			"--ca-bundle",
-			bundle,
-			"--external-endpoint",
-			"p"+number+".example.com",
-		)
+		command := exec.CommandContext(t.Context(), program, "ip-tls", "set", "--kubeconfig", admin, "--secret", "proxy-tls",
+			"--timeout", "5m", "--cert", write("cert"+number, pair.CertPEM), "--key", write("key"+number, pair.KeyPEM),
+			"--ca-bundle", bundle, "--external-endpoint", "p"+number+".example.com")
 		command.Env = append(os.Environ(), "HOME="+dir)
 		var stderr bytes.Buffer
 		command.Stderr = &stderr
@@ -102,23 +85,14 @@ func TestInterruptedChanges(t *testing.T) {
 		}
 		seen[changed]++
 		if want := "p" + strconv.Itoa(current) + ".example.com"; now.Spec.ImpersonationProxy.ExternalEndpoint != want {
-			t.Fatalf(
-				"run %d, interrupted after %s: the endpoint is %q, want %q",
-				i,
-				moment,
-				now.Spec.ImpersonationProxy.ExternalEndpoint,
-				want,
-			)
+			t.Fatalf("run %d, interrupted after %s: the endpoint is %q, want %q", i, moment,
+				now.Spec.ImpersonationProxy.ExternalEndpoint, want)
 		}
 		secret, err := client.Secret(t.Context(), "pinniped-concierge", "proxy-tls")
 		if current == 0 {
 			if err == nil {
-				t.Fatalf(
-					"run %d, interrupted after %s: a Secret is there, the CredentialIssuer is as it was:\n%s",
-					i,
-					moment,
-					&stderr,
-				)
+				t.Fatalf("run %d, interrupted after %s: a Secret is there, the CredentialIssuer is as it was:\n%s", i, moment,
+					&stderr)
 			}
 			continue
 		}

@@ -37,18 +37,8 @@ func TestInterrupt(t *testing.T) {
 			dir := t.TempDir()
 			admin, output := filepath.Join(dir, "admin.yaml"), filepath.Join(dir, "user.yaml")
 			must.Do(t, clientcmd.WriteToFile(*server.Kubeconfig(), admin))
-			command := exec.CommandContext(
-				t.Context(),
-				program,
-				"get",
-				"kubeconfig",
-				"--kubeconfig",
-				admin,
-				"--static-token",
-				"x",
-				"-o",
-				output,
-			)
+			command := exec.CommandContext(t.Context(), program, "get", "kubeconfig", "--kubeconfig", admin, "--static-token",
+				"x", "-o", output)
 			command.Env = append(os.Environ(), "HOME="+dir)
 			stderr := must.Get(command.StderrPipe())(t)
 			must.Do(t, command.Start())

@@ -61,12 +61,7 @@ func TestExitCodesAreDocumented(t *testing.T) {
 	}
 	page := must.Get(os.ReadFile("../../docs/reference/exit-codes.md"))(t)
 	for _, one := range ui.ExitCodes() {
-		if row := fmt.Sprintf(
-			"| %d | %s | %s |\n",
-			one.Code,
-			one.Meaning,
-			one.Example,
-		); !strings.Contains(
+		if row := fmt.Sprintf("| %d | %s | %s |\n", one.Code, one.Meaning, one.Example); !strings.Contains(
 			string(page),
 			row,
 		) {

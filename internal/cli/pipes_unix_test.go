@@ -91,12 +91,8 @@ func TestPipes(t *testing.T) {
 	if len(rows) < 25 {
 		t.Fatalf("the tree has only %d commands with input files", len(rows))
 	}
-	rows = append(
-		rows,
-		[]string{"kubeconfig ls", ""},
-		[]string{"whoami", "KUBECONFIG"},
-		[]string{"whoami", "PINNIPED_CONFIG"},
-	)
+	rows = append(rows, []string{"kubeconfig ls", ""}, []string{"whoami", "KUBECONFIG"},
+		[]string{"whoami", "PINNIPED_CONFIG"})
 	for _, row := range rows {
 		t.Run(row[0]+" "+row[1], func(t *testing.T) {
 			t.Parallel()

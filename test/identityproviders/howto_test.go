@@ -239,12 +239,8 @@ func read(t *testing.T) map[string]authenticationv1alpha1.JWTAuthenticatorSpec {
 			}
 			login := logins.Spec.ImpersonationProxy.Kubeconfig.Logins[0]
 			if login.Authenticator.Name != strict.Name || login.OIDC.ClientID != strict.Spec.Audience {
-				t.Errorf(
-					"%s: people log in for authenticator %s and client %s",
-					block,
-					login.Authenticator.Name,
-					login.OIDC.ClientID,
-				)
+				t.Errorf("%s: people log in for authenticator %s and client %s", block, login.Authenticator.Name,
+					login.OIDC.ClientID)
 			}
 			continue
 		}

@@ -34,10 +34,7 @@ func (w *world) trust(t *testing.T, name string, idp *issuer.Issuer) *authentica
 }
 
 // trustFor is trust with another audience.
-func (w *world) trustFor(
-	t *testing.T,
-	name string,
-	idp *issuer.Issuer,
+func (w *world) trustFor(t *testing.T, name string, idp *issuer.Issuer,
 	audience string,
 ) *authenticationv1alpha1.JWTAuthenticator {
 	t.Helper()
@@ -160,16 +157,8 @@ func TestTokensOfAnIssuer(t *testing.T) {
 		t.Fatalf("get kubeconfig: %d %s", got.code, got.errOut)
 	}
 	whoAmI := func(agent *devinstall.Agent) result {
-		return w.run(
-			t,
-			w.kubectl,
-			"--kubeconfig="+kubeconfig,
-			"--server=https://"+agent.ProxyAddress(),
-			"--tls-server-name=localhost",
-			"auth",
-			"whoami",
-			"--output=json",
-		)
+		return w.run(t, w.kubectl, "--kubeconfig="+kubeconfig, "--server=https://"+agent.ProxyAddress(),
+			"--tls-server-name=localhost", "auth", "whoami", "--output=json")
 	}
 	present(idp.Token(t, good))
 	for _, agent := range w.agents {
@@ -257,14 +246,8 @@ func TestTokensOfAWebhook(t *testing.T) {
 	tokenFile := filepath.Join(t.TempDir(), "token")
 	must.Do(t, os.WriteFile(tokenFile, []byte("temporary:secret"), 0o600))
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
-	if got := w.asAdmin(
-		t,
-		"get",
-		"kubeconfig",
-		"--login=bearer",
-		"--token-file="+tokenFile,
-		"--output="+kubeconfig,
-	); got.code != 0 {
+	if got := w.asAdmin(t, "get", "kubeconfig", "--login=bearer", "--token-file="+tokenFile,
+		"--output="+kubeconfig); got.code != 0 {
 		t.Fatalf("get kubeconfig: %d %s", got.code, got.errOut)
 	}
 	testkit.Eventually(t, 10*time.Second, func() error {

@@ -102,11 +102,7 @@ func TestTheTrustBundleOfAConfigMap(t *testing.T) {
 	must.Do(t, w.admin.Update(t.Context(), source))
 	both := certs.UnionBundle(w.pki.CertPEM(), next.CertPEM())
 	publishes(both)
-	if got := w.asAdmin(
-		t,
-		"ip-tls",
-		"status",
-	); got.code != 0 ||
+	if got := w.asAdmin(t, "ip-tls", "status"); got.code != 0 ||
 		!strings.Contains(got.out, `CA bundle from ConfigMap "company-ca"`) {
 		t.Errorf("ip-tls status ended with %d: %s%s", got.code, got.out, got.errOut)
 	}

@@ -62,13 +62,8 @@ func newFleet(t *testing.T) *fleet {
 		w.fill(t, "lock-"+letter, letter, "localhost", secondName)
 		w.fill(t, "lock-"+letter+"-one", letter, "localhost")
 	}
-	if got := w.ipTLS(
-		t,
-		"set",
-		"--secret=lock-a",
-		"--ca-bundle="+w.bundles["a"],
-		"--allow=OldClientsBreak",
-	); got.code != 0 {
+	if got := w.ipTLS(t, "set", "--secret=lock-a", "--ca-bundle="+w.bundles["a"],
+		"--allow=OldClientsBreak"); got.code != 0 {
 		t.Fatalf("set: %+v", got)
 	}
 	w.addClients(t)
@@ -198,15 +193,8 @@ func TestWideningTheBundleFirst(t *testing.T) {
 	refuses := func(code int, text string, args ...string) {
 		t.Helper()
 		if got := w.ipTLS(t, args...); got.code != code || !strings.Contains(got.errOut, text) {
-			t.Errorf(
-				"%s ended with %d, want %d with %q:\n%s%s",
-				strings.Join(args, " "),
-				got.code,
-				code,
-				text,
-				got.out,
-				got.errOut,
-			)
+			t.Errorf("%s ended with %d, want %d with %q:\n%s%s", strings.Join(args, " "), got.code, code, text, got.out,
+				got.errOut)
 		}
 		w.allWork(t, "after "+strings.Join(args, " "))
 	}

@@ -47,16 +47,8 @@ func signing(t *testing.T) *world {
 	issuer := filepath.Join(w.Deploy, "concierge", "credentialissuer.yaml")
 	must.Do(t, w.Cluster.Install(t.Context(), overlay, issuer))
 	// The agent does not run in a pod: it gets the configuration of the overlay.
-	w.Config = w.succeed(
-		t,
-		w.kubectl,
-		"--kubeconfig="+w.Cluster.AdminKubeconfig(),
-		"--namespace="+devinstall.Namespace,
-		"get",
-		"configmap",
-		"pinniped-concierge-agent",
-		`--output=jsonpath={.data.pinniped\.yaml}`,
-	)
+	w.Config = w.succeed(t, w.kubectl, "--kubeconfig="+w.Cluster.AdminKubeconfig(), "--namespace="+devinstall.Namespace,
+		"get", "configmap", "pinniped-concierge-agent", `--output=jsonpath={.data.pinniped\.yaml}`)
 
 	info := must.Get(clientcmd.Write(clientcmdapi.Config{Clusters: map[string]*clientcmdapi.Cluster{
 		"": {Server: w.Cluster.URL(), CertificateAuthorityData: w.Cluster.CABundle()},
@@ -181,9 +173,7 @@ func TestLoginsByTheClustersOwnSigner(t *testing.T) {
 	proxyCA := filepath.Join(t.TempDir(), "proxy-ca.crt")
 	bundle := must.Get(
 		base64.StdEncoding.DecodeString(strategies[1].Frontend.ImpersonationProxyInfo.CertificateAuthorityData),
-	)(
-		t,
-	)
+	)(t)
 	must.Do(t, os.WriteFile(proxyCA, bundle, 0o600))
 	if got := whoAmI(direct, "--output=jsonpath={.status.userInfo.username}",
 		"--server="+strategies[1].Frontend.ImpersonationProxyInfo.Endpoint, "--certificate-authority="+proxyCA,

@@ -88,18 +88,8 @@ func TestDelegation(t *testing.T) {
 		t.Errorf("the explanation is %+v", explained)
 	}
 	manifest, half := filepath.Join(t.TempDir(), "delegation.yaml"), filepath.Join(t.TempDir(), "half.yaml")
-	printed := w.succeed(
-		t,
-		w.cli,
-		"ip-tls",
-		"delegate",
-		sharedTLS,
-		"--to",
-		devinstall.Namespace,
-		"--dry-run",
-		"-o",
-		"yaml",
-	)
+	printed := w.succeed(t, w.cli, "ip-tls", "delegate", sharedTLS, "--to", devinstall.Namespace, "--dry-run", "-o",
+		"yaml")
 	if printed != explained.Manifest {
 		t.Errorf("explain and delegate print different objects:\n%s\n%s", explained.Manifest, printed)
 	}
@@ -109,13 +99,8 @@ func TestDelegation(t *testing.T) {
 	documents := strings.Split(printed, "---\n")
 	must.Do(t, os.WriteFile(half, []byte(documents[0]+"---\n"+documents[2]), 0o600))
 	kubectl("apply", "--filename="+half)
-	kubectl(
-		"patch",
-		"tlscertificatedelegation",
-		grantName,
-		"--type=json",
-		`--patch=[{"op":"replace","path":"/spec/delegations/0/targetNamespaces","value":["*","other"]}]`,
-	)
+	kubectl("patch", "tlscertificatedelegation", grantName, "--type=json",
+		`--patch=[{"op":"replace","path":"/spec/delegations/0/targetNamespaces","value":["*","other"]}]`)
 	if got := w.explain(t, 3); len(got.NearMisses) != 1 || got.NearMisses[0].Kind != delegation.MissAsteriskMixed {
 		t.Errorf("the near misses are %+v", got.NearMisses)
 	}
@@ -150,17 +135,8 @@ func TestDelegation(t *testing.T) {
 		t.Error("the audit log does not show how the agent reads the Secret")
 	}
 	w.mayReadThisAlone(t)
-	if got := w.asAdmin(
-		t,
-		"ip-tls",
-		"set",
-		"--secret",
-		sharedTLS,
-		"--timeout",
-		"60s",
-		"--allow",
-		"OldClientsBreak",
-	); got.code != 0 {
+	if got := w.asAdmin(t, "ip-tls", "set", "--secret", sharedTLS, "--timeout", "60s", "--allow",
+		"OldClientsBreak"); got.code != 0 {
 		t.Fatalf("set: %+v", got)
 	}
 	if got := w.asAdmin(t, "ip-tls", "check"); got.code != 0 || !strings.Contains(got.out, "Secret "+sharedTLS) {

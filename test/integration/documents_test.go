@@ -70,11 +70,7 @@ func (r *reader) file(t *testing.T, name string, content []byte) {
 func (r *reader) program(t *testing.T, name, script string) {
 	t.Helper()
 	directory := t.TempDir()
-	must.Do(t, os.WriteFile(
-		filepath.Join(directory, name),
-		[]byte("#!/bin/sh\n"+script+"\n"),
-		0o700,
-	))
+	must.Do(t, os.WriteFile(filepath.Join(directory, name), []byte("#!/bin/sh\n"+script+"\n"), 0o700))
 	r.environment[0] = strings.Replace(r.environment[0], "PATH=", "PATH="+directory+string(filepath.ListSeparator), 1)
 }
 
@@ -137,13 +133,7 @@ var promised = regexp.MustCompile(`#.*exit code (\d+)`)
 func (r *reader) types(t *testing.T, block documents.Block) string {
 	t.Helper()
 	scratch := t.TempDir()
-	prelude, noted, script := filepath.Join(
-		scratch,
-		"prelude",
-	), filepath.Join(
-		scratch,
-		"failures",
-	), filepath.Join(
+	prelude, noted, script := filepath.Join(scratch, "prelude"), filepath.Join(scratch, "failures"), filepath.Join(
 		scratch,
 		"block",
 	)

@@ -40,19 +40,8 @@ func TestARenewalByAnotherCA(t *testing.T) {
 	w := needsCluster(t)
 	w.generatedOnly(t)
 	old, next := newCA(t, "Old CA", time.Now()), newCA(t, "Next CA", time.Now())
-	first, second := issueAt(
-		t,
-		old,
-		time.Now(),
-		90*24*time.Hour,
-		"localhost",
-	), issueAt(
-		t,
-		next,
-		time.Now(),
-		90*24*time.Hour,
-		"localhost",
-	)
+	first, second := issueAt(t, old, time.Now(), 90*24*time.Hour, "localhost"), issueAt(t, next, time.Now(),
+		90*24*time.Hour, "localhost")
 	withCA := func(pair *certs.KeyPair, ca *certs.CA) map[string][]byte {
 		data := pairData(pair)
 		data["ca.crt"] = ca.CertPEM()

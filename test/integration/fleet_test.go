@@ -52,12 +52,8 @@ func newDualTrust(t *testing.T) *dualTrust {
 func (o *dualTrust) repository(t *testing.T) (work, remote string) {
 	t.Helper()
 	remote, work = filepath.Join(t.TempDir(), "remote.git"), filepath.Join(t.TempDir(), "work")
-	o.shell(
-		t,
-		t.TempDir(),
-		nil,
-		"git init -q --bare -b main '"+remote+"' && git clone -q '"+remote+"' '"+work+"' && mkdir '"+work+"/kubeconfigs'",
-	)
+	o.shell(t, t.TempDir(), nil,
+		"git init -q --bare -b main '"+remote+"' && git clone -q '"+remote+"' '"+work+"' && mkdir '"+work+"/kubeconfigs'")
 	must.Do(t, os.WriteFile(filepath.Join(work, "kubeconfigs", "pinny.yaml"), o.old, 0o600))
 	o.shell(
 		t,
@@ -254,11 +250,7 @@ func (o *dualTrust) cronJob(t *testing.T) {
 	if got.code != 0 || !strings.Contains(got.out, `"rotated": 1`) {
 		t.Fatalf("it ended with %d\n%s\n%s", got.code, got.out, got.errOut)
 	}
-	must.Do(t, o.admin.Get(
-		t.Context(),
-		types.NamespacedName{Namespace: "clusters", Name: "prod-kubeconfig"},
-		secret,
-	))
+	must.Do(t, o.admin.Get(t.Context(), types.NamespacedName{Namespace: "clusters", Name: "prod-kubeconfig"}, secret))
 	after := filepath.Join(t.TempDir(), "after")
 	must.Do(t, os.WriteFile(after, secret.Data["value"], 0o600))
 	if !bytes.Equal(trusted(t, after), o.both) {

@@ -65,12 +65,8 @@ func TestReviewsHaveAQueueOfTheirOwn(t *testing.T) {
 		{"puts paths that are no resource elsewhere", http.MethodGet, "/version", "", own},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			request := must.Get(http.NewRequestWithContext(
-				t.Context(),
-				test.method,
-				config.Host+test.path,
-				bytes.NewReader([]byte(test.body)),
-			))(t)
+			request := must.Get(http.NewRequestWithContext(t.Context(), test.method, config.Host+test.path,
+				bytes.NewReader([]byte(test.body))))(t)
 			request.Header.Set("Content-Type", "application/json")
 			answer := must.Get(agent.Do(request))(t)
 			defer answer.Body.Close() //nolint:errcheck // it is read to its end

@@ -38,15 +38,8 @@ func TestKubeconfigFollows(t *testing.T) {
 		return func() {
 			file := filepath.Join(t.TempDir(), "ca.pem")
 			must.Do(t, os.WriteFile(file, bundle, 0o600))
-			got := w.asAdmin(
-				t,
-				"ip-tls",
-				"set",
-				"--secret="+secret,
-				"--ca-bundle="+file,
-				"--timeout=30s",
-				"--allow=OldClientsBreak",
-			)
+			got := w.asAdmin(t, "ip-tls", "set", "--secret="+secret, "--ca-bundle="+file, "--timeout=30s",
+				"--allow=OldClientsBreak")
 			if got.code != 0 {
 				t.Fatalf("ip-tls set ended with %d: %s", got.code, got.errOut)
 			}

@@ -233,14 +233,8 @@ func (m *migration) startAgent(t *testing.T) *devinstall.Agent {
 // getsIn checks that the user from before can log in through the agent's proxy.
 func (m *migration) getsIn(t *testing.T) {
 	t.Helper()
-	said := m.succeed(
-		t,
-		m.kubectl,
-		"--kubeconfig="+m.kubeconfig,
-		"auth",
-		"whoami",
-		"--output=jsonpath={.status.userInfo.username}",
-	)
+	said := m.succeed(t, m.kubectl, "--kubeconfig="+m.kubeconfig, "auth", "whoami",
+		"--output=jsonpath={.status.userInfo.username}")
 	if said != "pinny" {
 		t.Errorf("the user is %q", said)
 	}

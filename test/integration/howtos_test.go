@@ -269,16 +269,8 @@ func TestIdentityProviderManifests(t *testing.T) {
 			continue
 		}
 		must.Do(t, os.WriteFile(files, []byte(block.Text), 0o600))
-		if got := w.run(
-			t,
-			w.kubectl,
-			"--kubeconfig="+w.Cluster.AdminKubeconfig(),
-			"apply",
-			"--server-side",
-			"--dry-run=server",
-			"-f",
-			files,
-		); got.code != 0 {
+		if got := w.run(t, w.kubectl, "--kubeconfig="+w.Cluster.AdminKubeconfig(), "apply", "--server-side",
+			"--dry-run=server", "-f", files); got.code != 0 {
 			t.Errorf("%s: %s", block, got.errOut)
 		}
 	}

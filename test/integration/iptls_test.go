@@ -36,12 +36,8 @@ func TestCheck(t *testing.T) {
 	}
 	var inCluster, atEndpoint, later checked
 	decoded(t, w.asAdmin(t, "ip-tls", "check", "--timeline", "-o", "json"), 0, &inCluster)
-	decoded(
-		t,
-		w.run(t, w.cli, "ip-tls", "check", "--endpoint", w.endpoint(), "--ca-bundle", bundle, "-o", "json"),
-		0,
-		&atEndpoint,
-	)
+	decoded(t, w.run(t, w.cli, "ip-tls", "check", "--endpoint", w.endpoint(), "--ca-bundle", bundle, "-o", "json"), 0,
+		&atEndpoint)
 	if !inCluster.OK || !atEndpoint.OK || inCluster.Certificates[0].BreaksAt == "" ||
 		inCluster.Certificates[0].Certificate.SHA256 != atEndpoint.Certificates[0].Certificate.SHA256 {
 		t.Errorf("in the cluster %+v, at the endpoint %+v", inCluster, atEndpoint)

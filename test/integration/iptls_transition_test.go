@@ -69,9 +69,7 @@ func (w *world) publishedBundle(t *testing.T) []byte {
 	t.Helper()
 	bundle := must.Get(
 		base64.StdEncoding.DecodeString(w.strategy(t).Frontend.ImpersonationProxyInfo.CertificateAuthorityData),
-	)(
-		t,
-	)
+	)(t)
 	return bundle
 }
 
@@ -161,14 +159,8 @@ func (c *caller) breaks(t *testing.T) {
 // leadsThrough checks that the user of a kubeconfig is pinny.
 func (w *turn) leadsThrough(t *testing.T, c *caller) {
 	t.Helper()
-	if got := w.run(
-		t,
-		w.kubectl,
-		"--kubeconfig="+c.path,
-		"auth",
-		"whoami",
-		"--output=jsonpath={.status.userInfo.username}",
-	); got.code != 0 ||
+	if got := w.run(t, w.kubectl, "--kubeconfig="+c.path, "auth", "whoami",
+		"--output=jsonpath={.status.userInfo.username}"); got.code != 0 ||
 		got.out != "pinny" {
 		t.Errorf("kubectl with the kubeconfig of %s ended with %d: %s%s", c.name, got.code, got.out, got.errOut)
 	}
@@ -303,16 +295,8 @@ func TestUndo(t *testing.T) {
 	if got := w.asAdmin(t, "ip-tls", "set", "--secret=undone-cert-2", "--timeout=40s"); got.code != 0 {
 		t.Fatalf("set: %+v", got)
 	}
-	w.succeed(
-		t,
-		w.kubectl,
-		"--kubeconfig="+w.Cluster.AdminKubeconfig(),
-		"patch",
-		"credentialissuer",
-		w.issuer(t).Name,
-		"--type=merge",
-		`--patch={"spec":{"impersonationProxy":{"tls":{"secretName":"undone-cert"}}}}`,
-	)
+	w.succeed(t, w.kubectl, "--kubeconfig="+w.Cluster.AdminKubeconfig(), "patch", "credentialissuer", w.issuer(t).Name,
+		"--type=merge", `--patch={"spec":{"impersonationProxy":{"tls":{"secretName":"undone-cert"}}}}`)
 	testkit.Eventually(t, 20*time.Second, func() error { // otherwise there is no evidence that it took effect
 		if got := w.asAdmin(t, "ip-tls", "status"); got.code != 0 {
 			return fmt.Errorf("after kubectl patch: %+v", got)

@@ -125,28 +125,15 @@ func TestTheWholeLine(t *testing.T) {
 	t.Cleanup(func() { _ = w.admin.Delete(context.WithoutCancel(t.Context()), binding) })
 	// A new permission must take effect within a second.
 	testkit.Eventually(t, 2*time.Second, func() error {
-		if allowed := w.run(
-			t,
-			w.kubectl,
-			"--kubeconfig="+kubeconfig,
-			"get",
-			"namespaces",
-			"--output=name",
-		); allowed.code != 0 {
+		if allowed := w.run(t, w.kubectl, "--kubeconfig="+kubeconfig, "get", "namespaces",
+			"--output=name"); allowed.code != 0 {
 			return fmt.Errorf("kubectl with permission: %s", allowed.errOut)
 		}
 		return nil
 	})
 	w.succeed(t, w.kubectl, "--kubeconfig="+kubeconfig, "create", "configmap", "from-pinny", "--from-literal=a=b")
-	if got := w.succeed(
-		t,
-		w.kubectl,
-		"--kubeconfig="+kubeconfig,
-		"get",
-		"configmap",
-		"from-pinny",
-		"--output=jsonpath={.data.a}",
-	); got != "b" {
+	if got := w.succeed(t, w.kubectl, "--kubeconfig="+kubeconfig, "get", "configmap", "from-pinny",
+		"--output=jsonpath={.data.a}"); got != "b" {
 		t.Errorf("the ConfigMap holds %q", got)
 	}
 	w.succeed(t, w.kubectl, "--kubeconfig="+kubeconfig, "explain", "tokencredentialrequest.spec.token")
@@ -181,24 +168,11 @@ func TestCredentialsOfTheClusterItself(t *testing.T) {
 	through := func(name string, change func(path string)) string {
 		path := filepath.Join(t.TempDir(), name)
 		change(path)
-		w.succeed(
-			t,
-			w.kubectl,
-			"--kubeconfig="+path,
-			"config",
-			"set-cluster",
-			currentCluster(t, path),
-			"--server=https://"+w.endpoint(),
-		)
-		w.succeed(
-			t,
-			w.kubectl,
-			"--kubeconfig="+path,
-			"config",
-			"set",
+		w.succeed(t, w.kubectl, "--kubeconfig="+path, "config", "set-cluster", currentCluster(t, path),
+			"--server=https://"+w.endpoint())
+		w.succeed(t, w.kubectl, "--kubeconfig="+path, "config", "set",
 			"clusters."+currentCluster(t, path)+".certificate-authority-data",
-			base64.StdEncoding.EncodeToString(w.pki.CertPEM()),
-		)
+			base64.StdEncoding.EncodeToString(w.pki.CertPEM()))
 		return path
 	}
 	whoAmI := func(kubeconfig string) string {
@@ -270,15 +244,8 @@ func TestRenewalUnderAWatch(t *testing.T) {
 
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	watch := exec.CommandContext(
-		ctx,
-		w.kubectl,
-		"--kubeconfig="+kubeconfig,
-		"get",
-		"configmaps",
-		"--watch-only",
-		"--output=name",
-	)
+	watch := exec.CommandContext(ctx, w.kubectl, "--kubeconfig="+kubeconfig, "get", "configmaps", "--watch-only",
+		"--output=name")
 	watch.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()}
 	out := must.Get(watch.StdoutPipe())(t)
 	must.Do(t, watch.Start())
@@ -333,14 +300,8 @@ func TestTokenCredentialRequestThroughTheAPIServer(t *testing.T) {
 		"authenticator":{"apiGroup":"authentication.concierge.pinniped.dev","kind":"WebhookAuthenticator","name":"local-user-authenticator"}}}`
 	path := filepath.Join(t.TempDir(), "request.json")
 	must.Do(t, os.WriteFile(path, []byte(request), 0o600))
-	out := w.succeed(
-		t,
-		w.kubectl,
-		"--kubeconfig="+w.Cluster.AdminKubeconfig(),
-		"create",
-		"--output=json",
-		"--filename="+path,
-	)
+	out := w.succeed(t, w.kubectl, "--kubeconfig="+w.Cluster.AdminKubeconfig(), "create", "--output=json",
+		"--filename="+path)
 	var answer struct {
 		Spec   struct{ Token string }
 		Status struct {
@@ -379,18 +340,9 @@ func TestPublicCertificate(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	bundle := filepath.Join(t.TempDir(), "roots.pem")
 	must.Do(t, os.WriteFile(bundle, w.pki.CertPEM(), 0o600))
-	got := w.runWith(
-		t,
-		[]string{"SSL_CERT_FILE=" + bundle},
-		nil,
-		w.cli,
-		"get",
-		"kubeconfig",
-		"--kubeconfig="+w.Cluster.AdminKubeconfig(),
-		"--static-token=pinny:password123",
-		"--concierge-mode=ImpersonationProxy",
-		"--output="+path,
-	)
+	got := w.runWith(t, []string{"SSL_CERT_FILE=" + bundle}, nil, w.cli, "get", "kubeconfig",
+		"--kubeconfig="+w.Cluster.AdminKubeconfig(), "--static-token=pinny:password123",
+		"--concierge-mode=ImpersonationProxy", "--output="+path)
 	if got.code != 0 {
 		t.Fatalf("get kubeconfig ended with %d: %s", got.code, got.errOut)
 	}

@@ -25,13 +25,7 @@ func TestLoginOIDC(t *testing.T) {
 	r.places = append(r.places, "my-client", oidctest.ClientID, ",email", "") // this issuer does not support the scope
 	home := r.dir
 	// The "browser" leaves the link in a file, and a person opens it.
-	link, program, file := filepath.Join(
-		home,
-		"link",
-	), filepath.Join(
-		home,
-		"browser",
-	), filepath.Join(
+	link, program, file := filepath.Join(home, "link"), filepath.Join(home, "browser"), filepath.Join(
 		home,
 		"developer.yaml",
 	)
@@ -59,17 +53,8 @@ func TestLoginOIDC(t *testing.T) {
 		opened <- os.ErrDeadlineExceeded
 	}()
 	whoAmI := func() result {
-		return w.runWith(
-			t,
-			environment,
-			nil,
-			w.kubectl,
-			"--kubeconfig="+file,
-			"auth",
-			"whoami",
-			"-o",
-			"jsonpath={.status.userInfo.username}",
-		)
+		return w.runWith(t, environment, nil, w.kubectl, "--kubeconfig="+file, "auth", "whoami", "-o",
+			"jsonpath={.status.userInfo.username}")
 	}
 	if got := whoAmI(); got.code != 0 || got.out != idp.User {
 		t.Fatalf("want user %q, got %q, %s", idp.User, got.out, got.errOut)

@@ -241,14 +241,8 @@ func (w *world) succeed(t *testing.T, program string, args ...string) string {
 	t.Helper()
 	got := w.run(t, program, args...)
 	if got.code != 0 {
-		t.Fatalf(
-			"%s %s ended with %d\nstdout: %s\nstderr: %s",
-			filepath.Base(program),
-			strings.Join(args, " "),
-			got.code,
-			got.out,
-			got.errOut,
-		)
+		t.Fatalf("%s %s ended with %d\nstdout: %s\nstderr: %s", filepath.Base(program), strings.Join(args, " "), got.code,
+			got.out, got.errOut)
 	}
 	return got.out
 }

@@ -189,15 +189,8 @@ func TestOtherNames(t *testing.T) {
 
 	// The names of the backup and of the Service are known again.
 	expect(
-		w.asAdmin(
-			t,
-			"ip-tls",
-			"set",
-			"--secret=corporate",
-			"--ca-bundle="+bundle,
-			"--allow=OldClientsBreak",
-			"--timeout=60s",
-		),
+		w.asAdmin(t, "ip-tls", "set", "--secret=corporate", "--ca-bundle="+bundle, "--allow=OldClientsBreak",
+			"--timeout=60s"),
 		0,
 		"lb.cloud.example.com",
 	)

@@ -191,12 +191,8 @@ func (w *world) waitForStatus(
 
 // handshake connects to address without verification. A proxy that starts may listen for a while before it responds.
 func handshake(address string) (*tls.Conn, error) {
-	return tls.DialWithDialer(
-		&net.Dialer{Timeout: 2 * time.Second},
-		"tcp",
-		address,
-		&tls.Config{InsecureSkipVerify: true, ServerName: "localhost"},
-	)
+	return tls.DialWithDialer(&net.Dialer{Timeout: 2 * time.Second}, "tcp", address,
+		&tls.Config{InsecureSkipVerify: true, ServerName: "localhost"})
 }
 
 // presented returns the certificate that a new connection to address gets.

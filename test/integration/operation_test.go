@@ -245,12 +245,8 @@ func TestABodyTooLarge(t *testing.T) {
 			"x",
 			4<<20,
 		) + `"}}`
-		err := call(
-			transport,
-			http.MethodPost,
-			"https://"+w.endpoint()+"/api/v1/namespaces/default/configmaps?dryRun=All",
-			body,
-		)
+		err := call(transport, http.MethodPost, "https://"+w.endpoint()+"/api/v1/namespaces/default/configmaps?dryRun=All",
+			body)
 		transport.CloseIdleConnections()
 		if err == nil || !strings.Contains(err.Error(), "413") ||
 			!strings.Contains(err.Error(), `"reason":"RequestEntityTooLarge"`) {

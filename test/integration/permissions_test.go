@@ -312,12 +312,8 @@ subjects: [{kind: ServiceAccount, name: proxy, namespace: ours}]
 			`"responseStatus":{"code":200}}`+"\n", verb, resource, namespace, name)
 	}
 	refused := func(event string) string {
-		return strings.Replace(
-			event,
-			`"code":200}`,
-			`"code":403},"annotations":{"authorization.k8s.io/decision":"forbid"}`,
-			1,
-		)
+		return strings.Replace(event, `"code":200}`, `"code":403},"annotations":{"authorization.k8s.io/decision":"forbid"}`,
+			1)
 	}
 	impersonating := `{"kind":"Event","verb":"get","userAgent":"curl","user":{"username":` +
 		`"system:serviceaccount:ours:proxy"},"impersonatedUser":{"username":"a","extra":{"k":["v"]}}}` + "\n"

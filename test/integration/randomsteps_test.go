@@ -203,9 +203,7 @@ func (w *fleet) concludes(t *testing.T, secret, sha256 string) {
 	t.Helper()
 	if sha256 == "" {
 		var there corev1.Secret
-		must.Do(t, w.admin.Get(
-			t.Context(), types.NamespacedName{Namespace: devinstall.Namespace, Name: secret}, &there,
-		))
+		must.Do(t, w.admin.Get(t.Context(), types.NamespacedName{Namespace: devinstall.Namespace, Name: secret}, &there))
 		chain, _ := certs.ParseBundle(there.Data[corev1.TLSCertKey])
 		sha256 = certs.Fingerprint(chain[0].Raw)
 	}

@@ -177,15 +177,7 @@ func TestTheUpstreamCredentialCanOnlyImpersonate(t *testing.T) {
 			t.Errorf("%v: %s", question, got.out)
 		}
 	}
-	if got := w.run(
-		t,
-		w.kubectl,
-		"--kubeconfig="+path,
-		"auth",
-		"can-i",
-		"impersonate",
-		"users",
-	); strings.TrimSpace(
+	if got := w.run(t, w.kubectl, "--kubeconfig="+path, "auth", "can-i", "impersonate", "users"); strings.TrimSpace(
 		got.out,
 	) != "yes" {
 		t.Errorf("impersonate users: %s", got.out)

@@ -164,13 +164,8 @@ func TestARollingRestartLosesNothing(t *testing.T) {
 		}
 	}
 	load.stop()
-	t.Logf(
-		"%d requests on %d connections during %d restarts, %d failed",
-		load.requests.Load(),
-		load.dials.Load(),
-		restarts,
-		load.failed.Load(),
-	)
+	t.Logf("%d requests on %d connections during %d restarts, %d failed", load.requests.Load(), load.dials.Load(),
+		restarts, load.failed.Load())
 	if load.failed.Load() != 0 {
 		t.Errorf("%d requests failed", load.failed.Load())
 	}

@@ -26,12 +26,8 @@ import (
 // scrape returns the metrics of a replica by name{label="value",...}, as printed.
 func scrape(t *testing.T, agent *devinstall.Agent) map[string]float64 {
 	t.Helper()
-	request := must.Get(http.NewRequestWithContext(
-		t.Context(),
-		http.MethodGet,
-		"http://"+agent.MetricsAddress()+"/metrics",
-		nil,
-	))(t)
+	request := must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet,
+		"http://"+agent.MetricsAddress()+"/metrics", nil))(t)
 	response := must.Get(http.DefaultClient.Do(request))(t)
 	defer response.Body.Close() //nolint:errcheck // only read
 	found := map[string]float64{}

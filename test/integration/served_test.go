@@ -19,10 +19,7 @@ import (
 )
 
 // waitForServed waits until the status has the certificate, and this many replicas that serve it.
-func (w *world) waitForServed(
-	t *testing.T,
-	timeout time.Duration,
-	pair *certs.KeyPair,
+func (w *world) waitForServed(t *testing.T, timeout time.Duration, pair *certs.KeyPair,
 	replicas, serving int32,
 ) *configv1alpha1.ServingCertificateStatus {
 	t.Helper()
@@ -59,12 +56,8 @@ func TestStatusShowsWhatIsServed(t *testing.T) {
 	w.waitForServed(t, 20*time.Second, good, 2, 2)
 	testkit.Eventually(t, 20*time.Second, func() error {
 		var events corev1.EventList
-		if err := w.admin.List(
-			t.Context(),
-			&events,
-			client.InNamespace("default"),
-			client.MatchingFields{"involvedObject.kind": "CredentialIssuer"},
-		); err != nil {
+		if err := w.admin.List(t.Context(), &events, client.InNamespace("default"),
+			client.MatchingFields{"involvedObject.kind": "CredentialIssuer"}); err != nil {
 			return err
 		}
 		for _, event := range events.Items {

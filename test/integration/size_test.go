@@ -101,26 +101,16 @@ func TestMemoryDoesNotGrowWithTheCluster(t *testing.T) {
 			}
 			return nil
 		})
-		t.Logf(
-			"replica %d: heap of %d kB before, %d kB with %d nodes and %d Secrets",
-			i,
-			before[i]>>10,
-			after>>10,
-			nodes,
-			secrets,
-		)
+		t.Logf("replica %d: heap of %d kB before, %d kB with %d nodes and %d Secrets", i, before[i]>>10, after>>10, nodes,
+			secrets)
 	}
 }
 
 // heap returns the size of an agent's objects after a garbage collection, in bytes.
 func heap(t *testing.T, agent *devinstall.Agent) int64 {
 	t.Helper()
-	request := must.Get(http.NewRequestWithContext(
-		t.Context(),
-		http.MethodGet,
-		"http://"+agent.MetricsAddress()+"/debug/pprof/heap?gc=1",
-		nil,
-	))(t)
+	request := must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet,
+		"http://"+agent.MetricsAddress()+"/debug/pprof/heap?gc=1", nil))(t)
 	response := must.Get(http.DefaultClient.Do(request))(t)
 	if err := response.Body.Close(); err != nil || response.StatusCode != http.StatusOK {
 		t.Fatalf("collecting garbage: %s (%v)", response.Status, err)

@@ -54,31 +54,16 @@ func execStreams(t *testing.T, s *streams, pod string) {
 	payload := randomBytes(1 << 20)
 	got := s.kubectl(t, bytes.NewReader(payload), "exec", "-i", pod, "--", "cat")
 	if got.code != 0 || got.out != string(payload) {
-		t.Errorf(
-			"cat ended with %d and gave %d bytes, of %d and %t the same: %s",
-			got.code,
-			len(got.out),
-			len(payload),
-			got.out == string(payload),
-			got.errOut,
-		)
+		t.Errorf("cat ended with %d and gave %d bytes, of %d and %t the same: %s", got.code, len(got.out), len(payload),
+			got.out == string(payload), got.errOut)
 	}
 	got = s.kubectl(t, nil, "exec", pod, "--", "sh", "-c", "echo to out; echo to err >&2; exit 42")
 	if got.code != 42 || got.out != "to out\n" || !strings.HasPrefix(got.errOut, "to err\n") {
 		t.Errorf("it ended with %d, out %q, err %q", got.code, got.out, got.errOut)
 	}
 	// Before the end of its input.
-	got = s.kubectl(
-		t,
-		strings.NewReader("first\nsecond\n"),
-		"exec",
-		"-i",
-		pod,
-		"--",
-		"sh",
-		"-c",
-		"read a; echo got $a; exit 3",
-	)
+	got = s.kubectl(t, strings.NewReader("first\nsecond\n"), "exec", "-i", pod, "--", "sh", "-c",
+		"read a; echo got $a; exit 3")
 	if got.code != 3 || got.out != "got first\n" {
 		t.Errorf("it ended with %d, out %q, err %q", got.code, got.out, got.errOut)
 	}
@@ -86,18 +71,9 @@ func execStreams(t *testing.T, s *streams, pod string) {
 
 func terminalStreams(t *testing.T, s *streams, pod string) {
 	t.Helper()
-	command := exec.CommandContext(
-		t.Context(),
-		s.world.kubectl,
-		"--kubeconfig="+s.kubeconfig,
-		"exec",
-		"-it",
-		pod,
-		"--",
-		"sh",
-		"-c",
-		`trap "stty size; exit 7" WINCH; stty size; tty >/dev/null && echo terminal; while :; do sleep 0.02; done`,
-	)
+	command := exec.CommandContext(t.Context(), s.world.kubectl, "--kubeconfig="+s.kubeconfig, "exec", "-it", pod, "--",
+		"sh", "-c",
+		`trap "stty size; exit 7" WINCH; stty size; tty >/dev/null && echo terminal; while :; do sleep 0.02; done`)
 	command.Env = append([]string{"PATH=" + os.Getenv("PATH"), "TERM=xterm"}, s.environment()...)
 	terminal := must.Get(pty.StartWithSize(command, &pty.Winsize{Rows: 31, Cols: 101}))(t)
 	defer terminal.Close() //nolint:errcheck // only read
@@ -152,14 +128,8 @@ func portForwardStreams(t *testing.T, s *streams, pod string) {
 	go respondAfterwards(afterwards)
 
 	port := func(address net.Addr) string { return strconv.Itoa(address.(*net.TCPAddr).Port) }
-	forward := s.start(
-		t,
-		"port-forward",
-		"--address=127.0.0.1",
-		"pod/"+pod,
-		":"+port(web.Listener.Addr()),
-		":"+port(afterwards.Addr()),
-	)
+	forward := s.start(t, "port-forward", "--address=127.0.0.1", "pod/"+pod, ":"+port(web.Listener.Addr()),
+		":"+port(afterwards.Addr()))
 	local := map[string]string{}
 	for range 2 { // Forwarding from 127.0.0.1:45617 -> 8080
 		words := strings.Fields(forward.next(t))

@@ -81,13 +81,8 @@ func TestApplyOnARealAPIServer(t *testing.T) {
 	for _, tt := range cases {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			before := apply(
-				t,
-				client,
-				tt.name,
-				map[string]any{"spec": map[string]any{"impersonationProxy": tt.before}},
-				"gitops",
-			)
+			before := apply(t, client, tt.name, map[string]any{"spec": map[string]any{"impersonationProxy": tt.before}},
+				"gitops")
 			wanted := *before.Spec.ImpersonationProxy.DeepCopy()
 			tt.change(&wanted)
 
@@ -95,31 +90,17 @@ func TestApplyOnARealAPIServer(t *testing.T) {
 			if diff := cmp.Diff(&wanted, changed.Spec.ImpersonationProxy); diff != "" {
 				t.Errorf("after applying (-want +got):\n%s", diff)
 			}
-			again := apply(
-				t,
-				client,
-				tt.name,
-				plan.ApplyObject(changed, wanted, plan.Request{Secret: tt.req.Secret}),
-				plan.FieldManager,
-			)
+			again := apply(t, client, tt.name, plan.ApplyObject(changed, wanted, plan.Request{Secret: tt.req.Secret}),
+				plan.FieldManager)
 			if diff := cmp.Diff(&wanted, again.Spec.ImpersonationProxy); diff != "" {
 				t.Errorf("after a second run without the other flags (-want +got):\n%s", diff)
 			}
-			_, err := client.ApplyCredentialIssuer(
-				t.Context(),
-				tt.name,
-				plan.ApplyObject(before, wanted, tt.req),
-				discovery.ApplyOptions{FieldManager: plan.FieldManager, Force: true},
-			)
+			_, err := client.ApplyCredentialIssuer(t.Context(), tt.name, plan.ApplyObject(before, wanted, tt.req),
+				discovery.ApplyOptions{FieldManager: plan.FieldManager, Force: true})
 			if !errors.Is(err, discovery.ErrConflict) {
 				t.Errorf("applying to what was read long ago: %v, want a conflict", err)
 			}
-			back := mergeAs(
-				t,
-				client,
-				again,
-				func() (map[string]any, error) { return plan.MergePatch(again, *before.Spec.ImpersonationProxy) },
-			)
+			back := mergeAs(t, client, again, must.Get(plan.MergePatch(again, *before.Spec.ImpersonationProxy))(t))
 			if diff := cmp.Diff(before.Spec.ImpersonationProxy, back.Spec.ImpersonationProxy); diff != "" {
 				t.Errorf("after putting it back (-want +got):\n%s", diff)
 			}
@@ -185,42 +166,20 @@ func TestUnsetOnARealAPIServer(t *testing.T) {
 			if diff := cmp.Diff(&wanted, changed.Spec.ImpersonationProxy); diff != "" {
 				t.Errorf("after removing (-want +got):\n%s", diff)
 			}
-			if _, err := client.MergeCredentialIssuer(
-				t.Context(),
-				tt.name,
-				patch,
-				options,
-			); !errors.Is(
-				err,
-				discovery.ErrConflict,
-			) {
+			_, err := client.MergeCredentialIssuer(t.Context(), tt.name, patch, options)
+			if !errors.Is(err, discovery.ErrConflict) {
 				t.Errorf("removing from what was read long ago: %v, want a conflict", err)
 			}
-			back := mergeAs(
-				t,
-				client,
-				changed,
-				func() (map[string]any, error) { return plan.MergePatch(changed, *before.Spec.ImpersonationProxy) },
-			)
+			back := mergeAs(t, client, changed, must.Get(plan.MergePatch(changed, *before.Spec.ImpersonationProxy))(t))
 			if diff := cmp.Diff(before.Spec.ImpersonationProxy, back.Spec.ImpersonationProxy); diff != "" {
 				t.Errorf("after putting it back (-want +got):\n%s", diff)
 			}
 			if len(back.Annotations) > 0 {
 				t.Errorf("after putting it back, the annotations are %v", back.Annotations)
 			}
-			set := apply(
-				t,
-				client,
-				tt.name,
-				plan.ApplyObject(back, *before.Spec.ImpersonationProxy, plan.Request{}),
-				plan.FieldManager,
-			)
-			again := mergeAs(
-				t,
-				client,
-				set,
-				func() (map[string]any, error) { return plan.MergePatch(set, wanted) },
-			)
+			set := apply(t, client, tt.name, plan.ApplyObject(back, *before.Spec.ImpersonationProxy, plan.Request{}),
+				plan.FieldManager)
+			again := mergeAs(t, client, set, must.Get(plan.MergePatch(set, wanted))(t))
 			if diff := cmp.Diff(&wanted, again.Spec.ImpersonationProxy); diff != "" {
 				t.Errorf("after removing it again (-want +got):\n%s", diff)
 			}
@@ -330,19 +289,11 @@ func removeKey(value any, key string) bool {
 }
 
 func apply(
-	t *testing.T,
-	client *discovery.Client,
-	name string,
-	object map[string]any,
-	manager string,
+	t *testing.T, client *discovery.Client, name string, object map[string]any, manager string,
 ) *configv1alpha1.CredentialIssuer {
 	t.Helper()
-	issuer, err := client.ApplyCredentialIssuer(
-		t.Context(),
-		name,
-		object,
-		discovery.ApplyOptions{FieldManager: manager, Force: true},
-	)
+	issuer, err := client.ApplyCredentialIssuer(t.Context(), name, object,
+		discovery.ApplyOptions{FieldManager: manager, Force: true})
 	if err != nil {
 		t.Fatalf("applying as %q: %v", manager, err)
 	}
@@ -353,15 +304,9 @@ func mergeAs(
 	t *testing.T,
 	client *discovery.Client,
 	issuer *configv1alpha1.CredentialIssuer,
-	patch func() (map[string]any, error),
+	fields map[string]any,
 ) *configv1alpha1.CredentialIssuer {
 	t.Helper()
-	fields := must.Get(patch())(t)
-	changed := must.Get(client.MergeCredentialIssuer(
-		t.Context(),
-		issuer.Name,
-		fields,
-		discovery.ApplyOptions{FieldManager: plan.FieldManager},
-	))(t)
-	return changed
+	return must.Get(client.MergeCredentialIssuer(t.Context(), issuer.Name, fields,
+		discovery.ApplyOptions{FieldManager: plan.FieldManager}))(t)
 }

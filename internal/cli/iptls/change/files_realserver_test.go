@@ -42,31 +42,14 @@ func TestSecretOnARealAPIServer(t *testing.T) {
 	}
 	first := must.Get(writeSecret(t.Context(), client, nil, made, false))(t)
 	holds("made", "made", made.Data)
-	if names, err := client.SecretNames(
-		t.Context(),
-		namespace,
-		corev1.SecretTypeTLS,
-	); err != nil ||
+	if names, err := client.SecretNames(t.Context(), namespace, corev1.SecretTypeTLS); err != nil ||
 		!cmp.Equal(names, []string{"made"}) {
 		t.Errorf("the Secrets of type kubernetes.io/tls are %q, %v", names, err)
 	}
-	must.Get(client.ApplySecret(
-		t.Context(),
-		namespace,
-		"theirs",
-		secretFields(made, []string{"tls.crt", "tls.key"}, ""),
-		discovery.ApplyOptions{FieldManager: "somebody"},
-	))(t)
-	if _, err := writeSecret(
-		t.Context(),
-		client,
-		nil,
-		renewed.intended(nil, namespace, "theirs", false),
-		false,
-	); !errors.Is(
-		err,
-		discovery.ErrConflict,
-	) {
+	must.Get(client.ApplySecret(t.Context(), namespace, "theirs", secretFields(made, []string{"tls.crt", "tls.key"}, ""),
+		discovery.ApplyOptions{FieldManager: "somebody"}))(t)
+	made = renewed.intended(nil, namespace, "theirs", false)
+	if _, err := writeSecret(t.Context(), client, nil, made, false); !errors.Is(err, discovery.ErrConflict) {
 		t.Errorf("making what somebody else has made meanwhile: %v, want a conflict", err)
 	}
 
@@ -92,11 +75,8 @@ func TestSecretOnARealAPIServer(t *testing.T) {
 	if err := client.DeleteSecret(t.Context(), &corev1.Secret{ObjectMeta: read("theirs").ObjectMeta}); err != nil {
 		t.Errorf("deleting: %v", err)
 	}
-	second := must.Get(
-		writeSecret(t.Context(), client, first, renewed.intended(first, namespace, "made", false), false),
-	)(
-		t,
-	)
+	again := renewed.intended(first, namespace, "made", false)
+	second := must.Get(writeSecret(t.Context(), client, first, again, false))(t)
 	if err := client.DeleteSecret(t.Context(), first); !errors.Is(err, discovery.ErrConflict) {
 		t.Errorf("deleting what was read long ago: %v, want a conflict", err)
 	}

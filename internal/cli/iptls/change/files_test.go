@@ -59,15 +59,9 @@ func TestSetFromFiles(t *testing.T) {
 		w.Cluster.TLSSecret = nil
 		w.Served(t)
 		r := setFromFiles(t, w, w.Pair, nil)
-		r.Check(
-			t,
-			0,
-			"credentialissuer/pinniped-concierge-config configured",
-			`Wrote the certificate and its key into Secret "proxy-tls"`,
-			"secret/proxy-tls tls.key",
-			"(not shown)",
-			"presents the certificate at 1 of 1 addresses",
-		)
+		r.Check(t, 0, "credentialissuer/pinniped-concierge-config configured",
+			`Wrote the certificate and its key into Secret "proxy-tls"`, "secret/proxy-tls tls.key", "(not shown)",
+			"presents the certificate at 1 of 1 addresses")
 		w.SecretHas(t, w.Pair)
 		if got := w.Cluster.TLSSecret.Type; got != corev1.SecretTypeTLS {
 			t.Errorf("its type is %q", got)
@@ -297,12 +291,8 @@ func TestSetFromFilesPutsTheSecretBack(t *testing.T) {
 				w.Cluster.TLSSecret = nil
 			}
 			w.Cluster.ApplyErr = &discovery.ForbiddenError{Verb: "patch"}
-			setFromFiles(
-				t,
-				w,
-				iptlstest.Serving(t, w.CA, iptlstest.Loopback()),
-				nil,
-			).Check(t, 4, "changing CredentialIssuer", "not permitted to patch")
+			setFromFiles(t, w, iptlstest.Serving(t, w.CA, iptlstest.Loopback()),
+				nil).Check(t, 4, "changing CredentialIssuer", "not permitted to patch")
 			if tt.present {
 				w.SecretHas(t, w.Pair)
 			} else if w.Cluster.TLSSecret != nil {
@@ -354,12 +344,8 @@ func TestSetFromFilesNoticesChanges(t *testing.T) {
 				c.BumpSecret()
 			}
 		}
-		setFromFiles(
-			t,
-			w,
-			iptlstest.Serving(t, w.CA, iptlstest.Loopback()),
-			nil,
-		).Check(t, 3, `Secret "pinniped-concierge/proxy-tls" has changed in the meantime`, "cert-manager")
+		setFromFiles(t, w, iptlstest.Serving(t, w.CA, iptlstest.Loopback()),
+			nil).Check(t, 3, `Secret "pinniped-concierge/proxy-tls" has changed in the meantime`, "cert-manager")
 		w.SecretHas(t, w.Pair)
 	})
 	t.Run("a Secret that somebody makes while it is being made", func(t *testing.T) {
@@ -370,12 +356,8 @@ func TestSetFromFilesNoticesChanges(t *testing.T) {
 		theirs.Type = "example.com/other"
 		w.Cluster.TLSSecret = nil
 		w.Cluster.BeforeSecret = func(c *iptlstest.Cluster) { c.TLSSecret = theirs }
-		setFromFiles(
-			t,
-			w,
-			iptlstest.Serving(t, w.CA, iptlstest.Loopback()),
-			nil,
-		).Check(t, 3, "has changed in the meantime", "example.com/other")
+		setFromFiles(t, w, iptlstest.Serving(t, w.CA, iptlstest.Loopback()),
+			nil).Check(t, 3, "has changed in the meantime", "example.com/other")
 		w.SecretHas(t, w.Pair)
 	})
 	t.Run(
@@ -391,12 +373,8 @@ func TestSetFromFilesNoticesChanges(t *testing.T) {
 					c.Bump()
 				}
 			}
-			setFromFiles(
-				t,
-				w,
-				iptlstest.Serving(t, w.CA, iptlstest.Loopback()),
-				nil,
-			).Check(t, 3, "NameNotCovered", `Restored Secret "proxy-tls"`)
+			setFromFiles(t, w, iptlstest.Serving(t, w.CA, iptlstest.Loopback()),
+				nil).Check(t, 3, "NameNotCovered", `Restored Secret "proxy-tls"`)
 			w.SecretHas(t, w.Pair)
 		},
 	)

@@ -28,11 +28,7 @@ func TestOvertaken(t *testing.T) {
 			c.Bump()
 		}
 	}
-	runSet(
-		t.Context(),
-		w,
-		nil,
-	).Check(t, 3, "was changed in the meantime", "tls.secretName from (none) to theirs",
+	runSet(t.Context(), w, nil).Check(t, 3, "was changed in the meantime", "tls.secretName from (none) to theirs",
 		"nothing was changed")
 	if got := SpecOf(w).TLS.SecretName; got != "theirs" {
 		t.Errorf("it is %s", got)

@@ -28,15 +28,8 @@ func TestSet(t *testing.T) {
 	w := iptlstest.New(t)
 	w.Obey(t)
 	first := runSet(t.Context(), w, nil)
-	first.Check(
-		t,
-		0,
-		"credentialissuer/pinniped-concierge-config configured",
-		"OldClientsBreak",
-		"presents the certificate at 1 of 1 addresses",
-		"tls.secretName",
-		w.Proxy.URL(),
-	)
+	first.Check(t, 0, "credentialissuer/pinniped-concierge-config configured", "OldClientsBreak",
+		"presents the certificate at 1 of 1 addresses", "tls.secretName", w.Proxy.URL())
 	want := []map[string]any{
 		{
 			"metadata": map[string]any{"resourceVersion": "1"},
@@ -106,12 +99,8 @@ func TestSetInAnotherNamespace(t *testing.T) {
 	w := iptlstest.New(t)
 	w.Cluster.Issuer.Status.Objects = &configv1alpha1.ObjectNames{Namespace: "pinniped-concierge"}
 	r := runSet(t.Context(), w, func(o *SetOptions) { o.Session.Namespace = "elsewhere" })
-	r.Check(
-		t,
-		2,
-		`invalid value "elsewhere" for --namespace: the agent of CredentialIssuer `,
-		`in namespace "pinniped-concierge"`,
-	)
+	r.Check(t, 2, `invalid value "elsewhere" for --namespace: the agent of CredentialIssuer `,
+		`in namespace "pinniped-concierge"`)
 	r.Lacks(t, "kubectl create")
 }
 
@@ -199,10 +188,7 @@ func TestSetRefuses(t *testing.T) {
 			r := runSet(t.Context(), w, func(o *SetOptions) { o.Session.Output, o.Certificate.Allow = "json", nil })
 			r.Check(t, 3, tt.code+":", "nothing was changed")
 			var result Result
-			if err := json.Unmarshal(
-				r.Out.Bytes(),
-				&result,
-			); err != nil || result.Outcome != "refused" ||
+			if err := json.Unmarshal(r.Out.Bytes(), &result); err != nil || result.Outcome != "refused" ||
 				!result.Certificate.Has(certs.Code(tt.code)) {
 				t.Errorf("result %+v, %v", result, err)
 			}
@@ -240,18 +226,12 @@ func TestSetDryRun(t *testing.T) {
 			t.Parallel()
 			w := iptlstest.New(t)
 			r := runSet(t.Context(), w, func(o *SetOptions) { o.Flags.DryRun, o.Flags.Diff = kind, true })
-			r.Check(
-				t,
-				0,
-				"configured ("+kind+" dry run)",
-				"- spec.impersonationProxy.tls.secretName: (none)\n+ spec.impersonationProxy.tls.secretName: proxy-tls",
-			)
+			r.Check(t, 0, "configured ("+kind+" dry run)",
+				"- spec.impersonationProxy.tls.secretName: (none)\n+ spec.impersonationProxy.tls.secretName: proxy-tls")
 			if len(w.Cluster.Applied) > 0 {
 				t.Error("something was stored")
 			}
-			if got := len(
-				w.Cluster.Options,
-			); kind == "client" && got != 0 ||
+			if got := len(w.Cluster.Options); kind == "client" && got != 0 ||
 				kind == "server" && (got != 1 || !w.Cluster.Options[0].DryRun) {
 				t.Errorf("asked the API server %d times: %+v", got, w.Cluster.Options)
 			}

@@ -119,13 +119,8 @@ func TestUnsetOldClients(t *testing.T) {
 				t.Errorf("without --allow, it ended with %v", strict.Err)
 			}
 			r := runUnset(t, w, func(o *UnsetOptions) { o.Flags.DryRun, o.Flags.Diff = session.DryRunClient, true })
-			r.Check(
-				t,
-				0,
-				"unset (client dry run)",
-				"- spec.impersonationProxy.tls.secretName: proxy-tls\n+ spec.impersonationProxy.tls.secretName: (none)",
-				tt.says,
-			)
+			r.Check(t, 0, "unset (client dry run)",
+				"- spec.impersonationProxy.tls.secretName: proxy-tls\n+ spec.impersonationProxy.tls.secretName: (none)", tt.says)
 			if tt.says == "" && strings.Contains(r.ErrOut.String(), "OldClientsBreak") {
 				t.Errorf("somebody is said to be broken: %s", r.ErrOut.String())
 			}
