@@ -73,16 +73,11 @@ func TestTheTrustBundleOfAConfigMap(t *testing.T) {
 		"ip-tls", "set", "--secret=" + secret, "--ca-bundle-from=configmap/company-ca#ca-bundle.crt",
 		"--allow=OldClientsBreak", "--timeout=30s",
 	}
-	if got := w.asAdmin(
+	w.asAdmin(
 		t,
-		set...); got.code != 3 ||
-		!strings.Contains(got.errOut, `certificateAuthorityDataSource: ConfigMap "company-ca"`) {
-		t.Errorf("without the ConfigMap, ip-tls set ended with %d: %s", got.code, got.errOut)
-	}
+		set...).exits(t, 3, `certificateAuthorityDataSource: ConfigMap "company-ca"`)
 	must.Do(t, w.admin.Create(t.Context(), source))
-	if got := w.asAdmin(t, set...); got.code != 0 {
-		t.Fatalf("ip-tls set ended with %d\nstdout: %s\nstderr: %s", got.code, got.out, got.errOut)
-	}
+	w.asAdmin(t, set...).ok(t)
 	w.onlyNow(t)
 	publishes := func(bundle []byte) {
 		t.Helper()
@@ -102,10 +97,7 @@ func TestTheTrustBundleOfAConfigMap(t *testing.T) {
 	must.Do(t, w.admin.Update(t.Context(), source))
 	both := certs.UnionBundle(w.pki.CertPEM(), next.CertPEM())
 	publishes(both)
-	if got := w.asAdmin(t, "ip-tls", "status"); got.code != 0 ||
-		!strings.Contains(got.out, `CA bundle from ConfigMap "company-ca"`) {
-		t.Errorf("ip-tls status ended with %d: %s%s", got.code, got.out, got.errOut)
-	}
+	w.asAdmin(t, "ip-tls", "status").exits(t, 0, `CA bundle from ConfigMap "company-ca"`)
 
 	must.Do(t, w.admin.Delete(t.Context(), source))
 	w.waitForStatus(t, configv1alpha1.ReasonPending, `certificateAuthorityDataSource: ConfigMap "company-ca"`)

@@ -37,10 +37,7 @@ func TestCertManagerRenewsTheCA(t *testing.T) {
 	m.start(t)
 	m.apply(t, w.asAdmin(t, "ip-tls", "manifest", "--issuer=Issuer/company-ca", "--secret="+secret).out)
 	// ip-tls set waits until cert-manager has issued the certificate.
-	got := w.asAdmin(t, "ip-tls", "set", "--secret="+secret, "--timeout=60s", "--allow=OldClientsBreak")
-	if got.code != 0 {
-		t.Fatalf("ip-tls set ended with %d: %s", got.code, got.errOut)
-	}
+	w.asAdmin(t, "ip-tls", "set", "--secret="+secret, "--timeout=60s", "--allow=OldClientsBreak").ok(t)
 	w.onlyNow(t)
 	first, err := presented(w.agents[0].ProxyAddress())
 	if err != nil || first.CheckSignatureFrom(m.pki.Certificate()) != nil {
@@ -123,7 +120,5 @@ func TestCertManagerRenewsTheCA(t *testing.T) {
 	})
 	w.waitForStatus(t, "Listening", "ready to accept client connections")
 	hint := "kubectl describe certificate " + secret + " --namespace=" + devinstall.Namespace
-	if got := w.types(t, hint); got.code != 0 {
-		t.Errorf("%s, which is the hint for cert-manager's certificate, ended with %d: %s", hint, got.code, got.errOut)
-	}
+	w.types(t, hint).ok(t)
 }

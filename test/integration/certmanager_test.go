@@ -101,11 +101,8 @@ func (w *world) installCRD(t *testing.T, module, file string) {
 
 func (m *certManager) apply(t *testing.T, manifest string) {
 	t.Helper()
-	got := m.runWith(t, nil, strings.NewReader(manifest), m.kubectl, "--kubeconfig="+m.Cluster.AdminKubeconfig(),
-		"apply", "--server-side", "-f", "-")
-	if got.code != 0 {
-		t.Fatalf("kubectl apply ended with %d: %s", got.code, got.errOut)
-	}
+	m.runWith(t, nil, strings.NewReader(manifest), m.kubectl, "--kubeconfig="+m.Cluster.AdminKubeconfig(),
+		"apply", "--server-side", "-f", "-").ok(t)
 }
 
 // renew has cert-manager reissue a Certificate now, as cmctl does.
@@ -142,9 +139,7 @@ func TestCertManager(t *testing.T) {
 		"ip-tls", "set", "--secret=" + secret, "--timeout=60s", "--allow=OldClientsBreak",
 		"--kubeconfig=" + w.Cluster.AdminKubeconfig(),
 	}
-	if got := w.run(t, w.cli, set...); got.code != 3 || !strings.Contains(got.errOut, "SecretNotFound") {
-		t.Errorf("without a Certificate, ip-tls set ended with %d: %s", got.code, got.errOut)
-	}
+	w.run(t, w.cli, set...).exits(t, 3, "SecretNotFound")
 	t.Cleanup(func() { // another run would find it
 		_ = w.admin.Delete(context.WithoutCancel(t.Context()), &corev1.Secret{
 			ObjectMeta: metav1.ObjectMeta{Namespace: devinstall.Namespace, Name: secret},

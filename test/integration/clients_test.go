@@ -62,10 +62,8 @@ func newFleet(t *testing.T) *fleet {
 		w.fill(t, "lock-"+letter, letter, "localhost", secondName)
 		w.fill(t, "lock-"+letter+"-one", letter, "localhost")
 	}
-	if got := w.ipTLS(t, "set", "--secret=lock-a", "--ca-bundle="+w.bundles["a"],
-		"--allow=OldClientsBreak"); got.code != 0 {
-		t.Fatalf("set: %+v", got)
-	}
+	w.ipTLS(t, "set", "--secret=lock-a", "--ca-bundle="+w.bundles["a"],
+		"--allow=OldClientsBreak").ok(t)
 	w.addClients(t)
 	return w
 }
@@ -185,9 +183,7 @@ func TestWideningTheBundleFirst(t *testing.T) {
 	old := w.userKubeconfig(t, "pinny:password123")
 	widened := func() {
 		t.Helper()
-		if got := w.ipTLS(t, "set", "--secret=lock-a", "--ca-bundle="+w.bundles["ab"]); got.code != 0 {
-			t.Fatalf("widening the bundle: %+v", got)
-		}
+		w.ipTLS(t, "set", "--secret=lock-a", "--ca-bundle="+w.bundles["ab"]).ok(t)
 		w.addClients(t)
 	}
 	refuses := func(code int, text string, args ...string) {
@@ -205,9 +201,7 @@ func TestWideningTheBundleFirst(t *testing.T) {
 	refuses(6, "waits for", "set", "--secret=lock-b", "--ca-bundle="+w.bundles["b"], "--activate-after=168h")
 
 	// With --allow, and back: broken clients work again, so the rollback is not refused.
-	if got := w.ipTLS(t, "set", "--secret=lock-b", "--allow=OldClientsBreak"); got.code != 0 {
-		t.Fatalf("with consent: %+v", got)
-	}
+	w.ipTLS(t, "set", "--secret=lock-b", "--allow=OldClientsBreak").ok(t)
 	if w.meets(t, w.clients[0]) == nil {
 		t.Fatal("the test does not test it")
 	}
@@ -221,12 +215,7 @@ func TestNamesOfRevisions(t *testing.T) {
 	if got.code != 3 || !strings.Contains(got.errOut, secondName) || !strings.Contains(got.errOut, "NameNotCovered") {
 		t.Errorf("set ended with %d: %s", got.code, got.errOut)
 	}
-	got = w.ipTLS(t, "set", "--secret=lock-b-one", "--ca-bundle="+w.bundles["b"])
-	if got.code != 3 || !strings.Contains(got.errOut, secondName) {
-		t.Errorf("set ended with %d: %s", got.code, got.errOut)
-	}
+	got = w.ipTLS(t, "set", "--secret=lock-b-one", "--ca-bundle="+w.bundles["b"]).exits(t, 3, secondName)
 	w.allWork(t, "after what was refused")
-	if got := w.ipTLS(t, "set", "--secret=lock-a-one", "--allow=OldClientsBreak"); got.code != 0 {
-		t.Errorf("with consent: %+v", got)
-	}
+	w.ipTLS(t, "set", "--secret=lock-a-one", "--allow=OldClientsBreak").ok(t)
 }

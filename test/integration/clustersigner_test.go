@@ -47,7 +47,7 @@ func signing(t *testing.T) *world {
 	issuer := filepath.Join(w.Deploy, "concierge", "credentialissuer.yaml")
 	must.Do(t, w.Cluster.Install(t.Context(), overlay, issuer))
 	// The agent does not run in a pod: it gets the configuration of the overlay.
-	w.Config = w.succeed(t, w.kubectl, "--kubeconfig="+w.Cluster.AdminKubeconfig(), "--namespace="+devinstall.Namespace,
+	w.Config = w.kubectlDoes(t, "--namespace="+devinstall.Namespace,
 		"get", "configmap", "pinniped-concierge-agent", `--output=jsonpath={.data.pinniped\.yaml}`)
 
 	info := must.Get(clientcmd.Write(clientcmdapi.Config{Clusters: map[string]*clientcmdapi.Cluster{
@@ -135,12 +135,9 @@ func TestLoginsByTheClustersOwnSigner(t *testing.T) {
 	w.moveAPIServer(t, w.Cluster.URL())
 	newKubeconfig := func(args ...string) string {
 		path := filepath.Join(t.TempDir(), "user.kubeconfig")
-		got := w.asAdmin(t, append([]string{
+		w.asAdmin(t, append([]string{
 			"get", "kubeconfig", "--static-token=pinny:password123", "--output=" + path,
-		}, args...)...)
-		if got.code != 0 {
-			t.Fatalf("get kubeconfig ended with %d: %s", got.code, got.errOut)
-		}
+		}, args...)...).ok(t)
 		return path
 	}
 	server := func(path string) string {

@@ -61,10 +61,7 @@ func TestDelegation(t *testing.T) {
 	}
 
 	// Not permitted, and the kind does not exist. The result is the same with and without the Secret.
-	noKind := w.asAdmin(t, "ip-tls", "delegate", sharedTLS)
-	if noKind.code != 1 || !strings.Contains(noKind.errOut, "deploy/tlscertificatedelegation") {
-		t.Fatalf("without the kind: %+v", noKind)
-	}
+	w.asAdmin(t, "ip-tls", "delegate", sharedTLS).exits(t, 1, "deploy/tlscertificatedelegation")
 	w.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) {
 		s.TLS = &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: sharedTLS}
 	})
@@ -114,9 +111,7 @@ func TestDelegation(t *testing.T) {
 	}
 
 	// Permitted.
-	if got := w.asAdmin(t, "ip-tls", "delegate", sharedTLS); got.code != 0 || !strings.Contains(got.out, "applied") {
-		t.Fatalf("delegate: %+v", got)
-	}
+	w.asAdmin(t, "ip-tls", "delegate", sharedTLS).exits(t, 0, "applied")
 	if got := w.asAdmin(t, "ip-tls", "delegate", sharedTLS); got.code != 0 || strings.Count(got.out, " unchanged\n") != 3 {
 		t.Fatalf("delegate, once more: %+v", got)
 	}
@@ -135,13 +130,9 @@ func TestDelegation(t *testing.T) {
 		t.Error("the audit log does not show how the agent reads the Secret")
 	}
 	w.mayReadThisAlone(t)
-	if got := w.asAdmin(t, "ip-tls", "set", "--secret", sharedTLS, "--timeout", "60s", "--allow",
-		"OldClientsBreak"); got.code != 0 {
-		t.Fatalf("set: %+v", got)
-	}
-	if got := w.asAdmin(t, "ip-tls", "check"); got.code != 0 || !strings.Contains(got.out, "Secret "+sharedTLS) {
-		t.Errorf("check: %+v", got)
-	}
+	w.asAdmin(t, "ip-tls", "set", "--secret", sharedTLS, "--timeout", "60s", "--allow",
+		"OldClientsBreak").ok(t)
+	w.asAdmin(t, "ip-tls", "check").exits(t, 0, "Secret "+sharedTLS)
 	second := w.issue(t, "localhost")
 	w.putShared(t, second)
 	w.bothPresent(t, withdrawal, second)

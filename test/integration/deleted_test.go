@@ -23,10 +23,8 @@ func TestADeletedCredentialIssuer(t *testing.T) {
 	w.generatedOnly(t)
 	good := w.issue(t, "localhost")
 	w.putSecret(t, "deleted-cert", withBundle(w, good))
-	if got := w.asAdmin(t, "ip-tls", "set", "--secret=deleted-cert", "--ca-from-secret", "--allow=OldClientsBreak",
-		"--timeout=60s"); got.code != 0 {
-		t.Fatalf("ip-tls set ended with %d: %s%s", got.code, got.out, got.errOut)
-	}
+	w.asAdmin(t, "ip-tls", "set", "--secret=deleted-cert", "--ca-from-secret", "--allow=OldClientsBreak",
+		"--timeout=60s").ok(t)
 	w.waitForServed(t, 20*time.Second, good, 2, 2)
 	kubeconfig := w.userKubeconfig(t, "pinny:password123")
 	before := w.issuer(t)

@@ -123,7 +123,7 @@ func TestARenewalByAnotherCA(t *testing.T) {
 	after.enough(t, 200)
 	after.stop(t)
 	w.waitForStatus(t, "Listening", "ready to accept client connections")
-	said := w.succeed(t, w.kubectl, "--kubeconfig="+w.Cluster.AdminKubeconfig(), "get", "events", "--namespace=default",
+	said := w.kubectlDoes(t, "get", "events", "--namespace=default",
 		`--output=jsonpath={range .items[*]}{.reason}{" "}{.message}{"\n"}{end}`)
 	for _, want := range []string{
 		"TransitionPrepared the certificate in Secret " + secret,

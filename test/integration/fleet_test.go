@@ -42,9 +42,7 @@ func newDualTrust(t *testing.T) *dualTrust {
 	o := &dualTrust{world: w, both: append(bytes.Clone(w.pki.CertPEM()), next.CertPEM()...), old: old}
 	bundle := filepath.Join(t.TempDir(), "both.pem")
 	must.Do(t, os.WriteFile(bundle, o.both, 0o600))
-	if got := w.asAdmin(t, "ip-tls", "set", "--secret=fleet-tls", "--ca-bundle="+bundle, "--timeout=30s"); got.code != 0 {
-		t.Fatalf("ip-tls set ended with %d\n%s", got.code, got.errOut)
-	}
+	w.asAdmin(t, "ip-tls", "set", "--secret=fleet-tls", "--ca-bundle="+bundle, "--timeout=30s").ok(t)
 	return o
 }
 
@@ -104,16 +102,11 @@ func TestFleetFollowsWithoutAnAdministrator(t *testing.T) {
 	o := newDualTrust(t)
 	path := filepath.Join(t.TempDir(), "pinny")
 	must.Do(t, os.WriteFile(path, o.old, 0o600))
-	got := o.run(t, o.cli, "kubeconfig", "rotate", path)
-	if got.code != 0 || !strings.Contains(got.out, "rotated") {
-		t.Fatalf("it ended with %d\n%s\n%s", got.code, got.out, got.errOut)
-	}
+	o.run(t, o.cli, "kubeconfig", "rotate", path).exits(t, 0, "rotated")
 	if !bytes.Equal(trusted(t, path), o.both) {
 		t.Error("the kubeconfig has another CA bundle than the one that is published")
 	}
-	if who := o.run(t, o.cli, "whoami", "--kubeconfig="+path); who.code != 0 || !strings.Contains(who.out, "pinny") {
-		t.Errorf("whoami: %+v", who)
-	}
+	o.run(t, o.cli, "whoami", "--kubeconfig="+path).exits(t, 0, "pinny")
 	// A kubeconfig that does not verify the proxy is not changed.
 	foreign := filepath.Join(t.TempDir(), "foreign")
 	config := must.Get(clientcmd.LoadFromFile(path))(t)
@@ -213,12 +206,9 @@ func (o *dualTrust) cronJob(t *testing.T) {
 	block := blockWith(t, rotateInCI, "kind: CronJob", nil)
 	manifest := filepath.Join(t.TempDir(), "cronjob.yaml")
 	must.Do(t, os.WriteFile(manifest, []byte(block), 0o600))
-	kubectl := func(args ...string) string {
-		return o.succeed(t, o.kubectl, append(args, "--kubeconfig="+o.Cluster.AdminKubeconfig())...)
-	}
-	kubectl("create", "namespace", "clusters")
-	kubectl("apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", manifest)
-	kubectl("apply", "--server-side", "-f", manifest)
+	o.kubectlDoes(t, "create", "namespace", "clusters")
+	o.kubectlDoes(t, "apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", manifest)
+	o.kubectlDoes(t, "apply", "--server-side", "-f", manifest)
 	secret := &corev1.Secret{Type: "cluster.x-k8s.io/secret", Data: map[string][]byte{"value": o.old}}
 	secret.Namespace, secret.Name = "clusters", "prod-kubeconfig"
 	secret.Labels = map[string]string{"cluster.x-k8s.io/cluster-name": "prod"}
@@ -241,15 +231,12 @@ func (o *dualTrust) cronJob(t *testing.T) {
 	if container.Command[0] != "pinniped" {
 		t.Fatalf("it runs %v", container.Command)
 	}
-	got := o.runWith(
+	o.runWith(
 		t,
 		[]string{"KUBECONFIG=" + o.serviceAccount(t, "clusters", pod.ServiceAccountName)},
 		nil,
 		o.cli,
-		container.Args...)
-	if got.code != 0 || !strings.Contains(got.out, `"rotated": 1`) {
-		t.Fatalf("it ended with %d\n%s\n%s", got.code, got.out, got.errOut)
-	}
+		container.Args...).exits(t, 0, `"rotated": 1`)
 	must.Do(t, o.admin.Get(t.Context(), types.NamespacedName{Namespace: "clusters", Name: "prod-kubeconfig"}, secret))
 	after := filepath.Join(t.TempDir(), "after")
 	must.Do(t, os.WriteFile(after, secret.Data["value"], 0o600))

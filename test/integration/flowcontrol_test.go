@@ -68,7 +68,8 @@ func TestReviewsHaveAQueueOfTheirOwn(t *testing.T) {
 			request := must.Get(http.NewRequestWithContext(t.Context(), test.method, config.Host+test.path,
 				bytes.NewReader([]byte(test.body))))(t)
 			request.Header.Set("Content-Type", "application/json")
-			answer := must.Get(agent.Do(request))(t)
+			answer, err := agent.Do(request)
+			must.Do(t, err)
 			defer answer.Body.Close() //nolint:errcheck // it is read to its end
 			said, _ := io.ReadAll(answer.Body)
 			if answer.StatusCode != http.StatusOK && answer.StatusCode != http.StatusCreated {
@@ -84,7 +85,7 @@ func TestReviewsHaveAQueueOfTheirOwn(t *testing.T) {
 	}
 	t.Run("counts the running agents there", func(t *testing.T) {
 		testkit.Eventually(t, time.Minute, func() error {
-			metrics := w.succeed(t, w.kubectl, "--kubeconfig="+w.Cluster.AdminKubeconfig(), "get", "--raw=/metrics")
+			metrics := w.kubectlDoes(t, "get", "--raw=/metrics")
 			leases := regexp.MustCompile(
 				`(?m)^apiserver_flowcontrol_dispatched_requests_total\{flow_schema="` + own + `",priority_level="` + own + `"\} \d{2,}`,
 			)

@@ -18,12 +18,9 @@ func TestKubeconfigFollows(t *testing.T) {
 	w := needsCluster(t)
 	w.external(t, "old-tls", pairData(w.issue(t, "localhost")))
 	path := filepath.Join(t.TempDir(), "pinny.kubeconfig")
-	got := w.asAdmin(t, "get", "kubeconfig", "--static-token=pinny:password123", "--follow",
+	w.asAdmin(t, "get", "kubeconfig", "--static-token=pinny:password123", "--follow",
 		"--concierge-authenticator-type=webhook", "--concierge-authenticator-name=local-user-authenticator",
-		"--concierge-mode=ImpersonationProxy", "--output="+path)
-	if got.code != 0 {
-		t.Fatalf("get kubeconfig ended with %d: %s", got.code, got.errOut)
-	}
+		"--concierge-mode=ImpersonationProxy", "--output="+path).ok(t)
 	original := must.Get(os.ReadFile(path))(t)
 	original = append([]byte("# given to pinny\n"), original...)
 	left := filepath.Join(t.TempDir(), "left")
@@ -38,11 +35,8 @@ func TestKubeconfigFollows(t *testing.T) {
 		return func() {
 			file := filepath.Join(t.TempDir(), "ca.pem")
 			must.Do(t, os.WriteFile(file, bundle, 0o600))
-			got := w.asAdmin(t, "ip-tls", "set", "--secret="+secret, "--ca-bundle="+file, "--timeout=30s",
-				"--allow=OldClientsBreak")
-			if got.code != 0 {
-				t.Fatalf("ip-tls set ended with %d: %s", got.code, got.errOut)
-			}
+			w.asAdmin(t, "ip-tls", "set", "--secret="+secret, "--ca-bundle="+file, "--timeout=30s",
+				"--allow=OldClientsBreak").ok(t)
 		}
 	}
 	for _, step := range []struct {
@@ -67,8 +61,5 @@ func TestKubeconfigFollows(t *testing.T) {
 			t.Errorf("%s: the kubeconfig is\n%s", step.name, after)
 		}
 	}
-	got = w.runWith(t, []string{"KUBECONFIG=" + left}, nil, w.kubectl, "auth", "whoami")
-	if got.code == 0 || !strings.Contains(got.errOut, "unknown authority") {
-		t.Errorf("with the kubeconfig that was left alone, kubectl ended with %d\n%s", got.code, got.errOut)
-	}
+	w.runWith(t, []string{"KUBECONFIG=" + left}, nil, w.kubectl, "auth", "whoami").fails(t, "unknown authority")
 }

@@ -123,12 +123,6 @@ func (m *migration) install() string {
 	return filepath.Join(filepath.Dir(m.Deploy), "hack", "install.sh")
 }
 
-// kubectlDoes runs kubectl as the administrator. It must succeed.
-func (m *migration) kubectlDoes(t *testing.T, args ...string) string {
-	t.Helper()
-	return m.succeed(t, m.kubectl, append(args, "--kubeconfig="+m.Cluster.AdminKubeconfig())...)
-}
-
 // step runs a block of the document, and returns its output. If kapp is the installer, it installs Pinniped.
 func (m *migration) step(t *testing.T, number int) string {
 	t.Helper()

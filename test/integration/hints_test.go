@@ -76,9 +76,7 @@ func TestHintsAreTyped(t *testing.T) {
 	}
 	revoke := func(t *testing.T) {
 		t.Helper()
-		if got := w.types(t, "pinniped ip-tls delegate "+sharedTLS+" --revoke --allow OldClientsBreak"); got.code != 0 {
-			t.Fatalf("%+v", got)
-		}
+		w.types(t, "pinniped ip-tls delegate "+sharedTLS+" --revoke --allow OldClientsBreak").ok(t)
 	}
 	const secret = "hints-tls"
 	for _, tt := range []struct {
@@ -131,13 +129,11 @@ func TestHintsAreTyped(t *testing.T) {
 				w.putSecret(t, secret, withCA(old))
 			}
 			set := "pinniped ip-tls set --ca-from-secret --timeout=60s --allow OldClientsBreak --secret " + tt.secret
-			if got := w.types(t, set); got.code != 0 {
-				t.Fatalf("%+v", got)
-			}
+			w.types(t, set).ok(t)
 			w.onlyNow(t)
 			file := w.userKubeconfig(t, "pinny:password123")
 			works := func() error {
-				got := w.run(t, w.kubectl, "--kubeconfig="+file, "auth", "whoami")
+				got := w.kubectlAs(t, file, "auth", "whoami")
 				if got.code != 0 {
 					return errors.New(got.errOut)
 				}
@@ -163,9 +159,7 @@ func TestHintsAreTyped(t *testing.T) {
 				t.Fatalf("%q is to be typed, want %q: %+v", seen.Users.Next, tt.hint, seen)
 			}
 			line := strings.Replace(cmp.Or(tt.instead, seen.Users.Next[0]), "FILE", file, 1)
-			if got := w.types(t, line); got.code != 0 {
-				t.Fatalf("%s ended with %d:\n%s%s", line, got.code, got.out, got.errOut)
-			}
+			w.types(t, line).ok(t)
 			testkit.Eventually(t, 20*time.Second, works)
 		})
 	}
@@ -205,7 +199,7 @@ func TestKubectlHints(t *testing.T) {
 			}
 			typed[line] = true
 			if got := w.types(t, line); got.code != 0 {
-				t.Errorf("for %s, %s ended with %d: %s", code, line, got.code, got.errOut)
+				t.Errorf("for %s: %s", code, got)
 			}
 		}
 	}

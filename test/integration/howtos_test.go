@@ -203,7 +203,7 @@ func TestHowToCIWithoutSecrets(t *testing.T) {
 		[]byte(blockWith(t, "docs/howto/ci-without-secrets.md", "kind: JWTAuthenticator", nil)),
 	)
 	r.file(t, "token", []byte("a token"))
-	w.succeed(t, w.kubectl, "--kubeconfig="+w.Cluster.AdminKubeconfig(), "apply", "--server-side", "--validate=strict",
+	w.kubectlDoes(t, "apply", "--server-side", "--validate=strict",
 		"--filename="+filepath.Join(r.dir, "authenticator.yaml"))
 	w.removeAfterwards(t, &authenticationv1alpha1.JWTAuthenticator{ObjectMeta: metav1.ObjectMeta{Name: "github-actions"}},
 		&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "ci"}})
@@ -269,9 +269,7 @@ func TestIdentityProviderManifests(t *testing.T) {
 			continue
 		}
 		must.Do(t, os.WriteFile(files, []byte(block.Text), 0o600))
-		if got := w.run(t, w.kubectl, "--kubeconfig="+w.Cluster.AdminKubeconfig(), "apply", "--server-side",
-			"--dry-run=server", "-f", files); got.code != 0 {
-			t.Errorf("%s: %s", block, got.errOut)
-		}
+		w.kubectlAs(t, w.Cluster.AdminKubeconfig(), "apply", "--server-side",
+			"--dry-run=server", "-f", files).ok(t)
 	}
 }

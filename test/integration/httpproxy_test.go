@@ -155,9 +155,7 @@ func TestIPv6Endpoint(t *testing.T) {
 	pair := must.Get(w.pki.IssueServing(sans, time.Now(), 90*24*time.Hour))(t)
 	w.external(t, "ipv6-tls", pairData(pair))
 	for _, args := range [][]string{{"ip-tls", "set", "--secret=ipv6-tls", "--external-endpoint=" + endpoint}, {"ip-tls", "check"}, {"ip-tls", "status"}} {
-		if got := w.asAdmin(t, args...); got.code != 0 {
-			t.Fatalf("%v ended with %d\nstdout: %s\nstderr: %s", args, got.code, got.out, got.errOut)
-		}
+		w.asAdmin(t, args...).ok(t)
 	}
 	path := w.userKubeconfig(t, "pinny:password123")
 	config := must.Get(clientcmd.LoadFromFile(path))(t)

@@ -84,16 +84,12 @@ func TestIncidents(t *testing.T) {
 			if tt.noCA {
 				set += " --ca-bundle " + bundle
 			}
-			if got := w.types(t, set); got.code != 0 {
-				t.Fatalf("%+v", got)
-			}
+			w.types(t, set).ok(t)
 			w.onlyNow(t)
 			user := w.newUser(t)
 			tt.breaks()
 			hint := w.hinted(t, tt.says, tt.hint)
-			if got := w.types(t, files.Replace(hint)); got.code != 0 {
-				t.Fatalf("%s ended with %d:\n%s%s", hint, got.code, got.out, got.errOut)
-			}
+			w.types(t, files.Replace(hint)).ok(t)
 			w.over(t)
 			w.works(t, user)
 		})
@@ -149,7 +145,7 @@ func (w *world) newUser(t *testing.T) string {
 // login returns an error if kubectl does not work with a kubeconfig.
 func (w *world) login(t *testing.T, path string) error {
 	t.Helper()
-	if got := w.run(t, w.kubectl, "--kubeconfig="+path, "auth", "whoami"); got.code != 0 {
+	if got := w.kubectlAs(t, path, "auth", "whoami"); got.code != 0 {
 		return errors.New(got.errOut)
 	}
 	return nil

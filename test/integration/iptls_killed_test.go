@@ -52,16 +52,12 @@ func TestSetIsKilled(t *testing.T) {
 				reached = func() bool { return !maps.Equal(w.retirements(t), known) }
 			}
 			w.kill(t, allowed, reached)
-			if got := w.asAdmin(t, allowed...); got.code != 0 {
-				t.Fatalf("the same command again ended with %d: %s%s", got.code, got.out, got.errOut)
-			}
+			w.asAdmin(t, allowed...).ok(t)
 			before.breaks(t)
 			if tls := w.issuer(t).Spec.ImpersonationProxy.TLS; tls.CATransition != configv1alpha1.CATransitionDualTrust {
 				t.Errorf("caTransition is %q", tls.CATransition)
 			}
-			if got := w.asAdmin(t, "ip-tls", "status"); got.code != 0 {
-				t.Errorf("status ended with %d: %s%s", got.code, got.out, got.errOut)
-			}
+			w.asAdmin(t, "ip-tls", "status").ok(t)
 		})
 	}
 }
@@ -144,9 +140,7 @@ func TestAgentIsKilled(t *testing.T) {
 	w.set(t, 6)
 
 	after := &caller{name: "the fleet", path: fleet}
-	if got := w.asAdmin(t, "kubeconfig", "rotate", fleet); got.code != 0 {
-		t.Fatalf("kubeconfig rotate ended with %d: %s", got.code, got.errOut)
-	}
+	w.asAdmin(t, "kubeconfig", "rotate", fleet).ok(t)
 	known := w.retirements(t)
 	w.kill(t, []string{
 		"ip-tls", "set", "--secret=rotate-new", "--ca-bundle=" + w.newBundle, "--kubeconfigs=" + fleet,
@@ -155,7 +149,5 @@ func TestAgentIsKilled(t *testing.T) {
 	until(func() bool { return string(w.publishedBundle(t)) == string(w.newCA.CertPEM()) })
 	restart("the new certificate is active", after, w.newPair)
 	w.set(t, 0)
-	if got := w.asAdmin(t, "ip-tls", "status"); got.code != 0 {
-		t.Errorf("status ended with %d: %s%s", got.code, got.out, got.errOut)
-	}
+	w.asAdmin(t, "ip-tls", "status").ok(t)
 }

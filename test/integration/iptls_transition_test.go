@@ -159,7 +159,7 @@ func (c *caller) breaks(t *testing.T) {
 // leadsThrough checks that the user of a kubeconfig is pinny.
 func (w *turn) leadsThrough(t *testing.T, c *caller) {
 	t.Helper()
-	if got := w.run(t, w.kubectl, "--kubeconfig="+c.path, "auth", "whoami",
+	if got := w.kubectlAs(t, c.path, "auth", "whoami",
 		"--output=jsonpath={.status.userInfo.username}"); got.code != 0 ||
 		got.out != "pinny" {
 		t.Errorf("kubectl with the kubeconfig of %s ended with %d: %s%s", c.name, got.code, got.out, got.errOut)
@@ -198,9 +198,7 @@ func TestChangeOfCAUnderTraffic(t *testing.T) {
 			fleet := kubeconfigOf(t, before)
 			w.set(t, 6, "--kubeconfigs="+fleet, "--kubeconfigs="+during.path)
 			before.works(t)
-			if got := w.asAdmin(t, "kubeconfig", "rotate", fleet); got.code != 0 {
-				t.Fatalf("kubeconfig rotate ended with %d: %s", got.code, got.errOut)
-			}
+			w.asAdmin(t, "kubeconfig", "rotate", fleet).ok(t)
 			w.set(t, 0, "--kubeconfigs="+fleet, "--kubeconfigs="+during.path)
 			w.leadsThrough(t, &caller{name: "the fleet", path: fleet})
 			if err := presents(w.agents[0].ProxyAddress(), w.newPair); err != nil {
@@ -235,9 +233,7 @@ func (w *turn) backToGenerated(t *testing.T, c *caller) {
 	}
 	unset(6)
 	c.works(t)
-	if got := w.asAdmin(t, "kubeconfig", "rotate", c.path); got.code != 0 {
-		t.Fatalf("kubeconfig rotate ended with %d: %s", got.code, got.errOut)
-	}
+	w.asAdmin(t, "kubeconfig", "rotate", c.path).ok(t)
 	unset(0, "--kubeconfigs="+c.path)
 	w.leadsThrough(t, c)
 	for _, agent := range w.agents {
@@ -283,19 +279,15 @@ func TestUndo(t *testing.T) {
 	if tls := w.issuer(t).Spec.ImpersonationProxy.TLS; tls == nil || tls.SecretName != configured.SecretName {
 		t.Errorf("unset and undo have left %+v, want %+v", tls, configured)
 	}
-	if got := w.asAdmin(t, "ip-tls", "unset", "--timeout=40s", "--allow=OldClientsBreak"); got.code != 0 {
-		t.Fatalf("unset: %+v", got)
-	}
+	w.asAdmin(t, "ip-tls", "unset", "--timeout=40s", "--allow=OldClientsBreak").ok(t)
 	undo(0)
 	if tls := w.issuer(t).Spec.ImpersonationProxy.TLS; tls == nil || tls.SecretName != configured.SecretName {
 		t.Errorf("undo of unset has left %+v, want %+v", tls, configured)
 	}
 	// set takes over the fields that undo has written, although undo sends another kind of request.
 	w.putSecret(t, "undone-cert-2", pairData(w.issue(t, "localhost")))
-	if got := w.asAdmin(t, "ip-tls", "set", "--secret=undone-cert-2", "--timeout=40s"); got.code != 0 {
-		t.Fatalf("set: %+v", got)
-	}
-	w.succeed(t, w.kubectl, "--kubeconfig="+w.Cluster.AdminKubeconfig(), "patch", "credentialissuer", w.issuer(t).Name,
+	w.asAdmin(t, "ip-tls", "set", "--secret=undone-cert-2", "--timeout=40s").ok(t)
+	w.kubectlDoes(t, "patch", "credentialissuer", w.issuer(t).Name,
 		"--type=merge", `--patch={"spec":{"impersonationProxy":{"tls":{"secretName":"undone-cert"}}}}`)
 	testkit.Eventually(t, 20*time.Second, func() error { // otherwise there is no evidence that it took effect
 		if got := w.asAdmin(t, "ip-tls", "status"); got.code != 0 {

@@ -33,7 +33,7 @@ func TestKubeconfigFromProxy(t *testing.T) {
 	block := filepath.Join(home, "block.yaml")
 	apply := func(text string) result {
 		must.Do(t, os.WriteFile(block, []byte(text), 0o600))
-		return w.run(t, w.kubectl, "--kubeconfig="+w.Cluster.AdminKubeconfig(), "patch", "credentialissuer", w.issuer(t).Name,
+		return w.kubectlAs(t, w.Cluster.AdminKubeconfig(), "patch", "credentialissuer", w.issuer(t).Name,
 			"--type=merge", "--patch-file="+block)
 	}
 	const good = `spec: {impersonationProxy: {kubeconfig: {clusterName: prod-eu, logins: [{name: people,
@@ -110,9 +110,7 @@ func TestKubeconfigFromProxy(t *testing.T) {
 		t.Fatal(got.errOut)
 	}
 	administrators := filepath.Join(home, "administrators.yaml")
-	if got := w.asAdmin(t, "get", "kubeconfig", "--pinniped-cli-path", w.cli, "-o", administrators); got.code != 0 {
-		t.Fatal(got.errOut)
-	}
+	w.asAdmin(t, "get", "kubeconfig", "--pinniped-cli-path", w.cli, "-o", administrators).ok(t)
 	got, _ := os.ReadFile(offered)
 	want, _ := os.ReadFile(administrators)
 	if string(got) != string(want) || len(want) == 0 {

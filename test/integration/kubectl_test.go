@@ -75,7 +75,8 @@ func TestKubectl(t *testing.T) {
 
 	proxy := s.start(t, "proxy", "--port=0")
 	words := strings.Fields(proxy.next(t)) // Starting to serve on 127.0.0.1:40959
-	response := must.Get(http.Get("http://" + words[len(words)-1] + "/api/v1/namespaces/default/pods/warm-up"))(t)
+	response, err := http.Get("http://" + words[len(words)-1] + "/api/v1/namespaces/default/pods/warm-up")
+	must.Do(t, err)
 	body, _ := io.ReadAll(response.Body)
 	_ = response.Body.Close()
 	if response.StatusCode != http.StatusOK || !strings.Contains(string(body), `"warm-up"`) {

@@ -33,13 +33,10 @@ import (
 func (w *world) userKubeconfig(t *testing.T, token string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "pinny.kubeconfig")
-	got := w.asAdmin(t, "get", "kubeconfig",
+	w.asAdmin(t, "get", "kubeconfig",
 		"--static-token="+token,
 		"--concierge-authenticator-type=webhook", "--concierge-authenticator-name=local-user-authenticator",
-		"--concierge-mode=ImpersonationProxy", "--output="+path)
-	if got.code != 0 {
-		t.Fatalf("get kubeconfig ended with %d: %s", got.code, got.errOut)
-	}
+		"--concierge-mode=ImpersonationProxy", "--output="+path).ok(t)
 	return path
 }
 
@@ -50,11 +47,8 @@ func (w *world) external(t *testing.T, secret string, pair map[string][]byte) {
 	w.putSecret(t, secret, pair)
 	bundle := filepath.Join(t.TempDir(), "ca.pem")
 	must.Do(t, os.WriteFile(bundle, w.pki.CertPEM(), 0o600))
-	got := w.asAdmin(t, "ip-tls", "set", "--secret="+secret, "--ca-bundle="+bundle, "--timeout=30s",
-		"--allow=OldClientsBreak")
-	if got.code != 0 {
-		t.Fatalf("ip-tls set ended with %d\nstdout: %s\nstderr: %s", got.code, got.out, got.errOut)
-	}
+	w.asAdmin(t, "ip-tls", "set", "--secret="+secret, "--ca-bundle="+bundle, "--timeout=30s",
+		"--allow=OldClientsBreak").ok(t)
 	w.onlyNow(t)
 }
 
@@ -110,7 +104,7 @@ func TestTheWholeLine(t *testing.T) {
 		t.Errorf("the kubeconfig's mode is %v, %v", info.Mode(), err)
 	}
 
-	forbidden := w.run(t, w.kubectl, "--kubeconfig="+kubeconfig, "get", "pods", "-A")
+	forbidden := w.kubectlAs(t, kubeconfig, "get", "pods", "-A")
 	const want = `Error from server (Forbidden): pods is forbidden: User "pinny" cannot list resource "pods" in API group "" at the cluster scope: decision made by impersonation-proxy.concierge.pinniped.dev`
 	if forbidden.code == 0 || !strings.Contains(forbidden.errOut, want) {
 		t.Errorf("kubectl without permission: %d %s", forbidden.code, forbidden.errOut)
@@ -125,7 +119,7 @@ func TestTheWholeLine(t *testing.T) {
 	t.Cleanup(func() { _ = w.admin.Delete(context.WithoutCancel(t.Context()), binding) })
 	// A new permission must take effect within a second.
 	testkit.Eventually(t, 2*time.Second, func() error {
-		if allowed := w.run(t, w.kubectl, "--kubeconfig="+kubeconfig, "get", "namespaces",
+		if allowed := w.kubectlAs(t, kubeconfig, "get", "namespaces",
 			"--output=name"); allowed.code != 0 {
 			return fmt.Errorf("kubectl with permission: %s", allowed.errOut)
 		}
@@ -155,10 +149,7 @@ func TestTheWholeLine(t *testing.T) {
 		t.Errorf("the CA bundles differ:\nkubeconfig %q\nstatus %q\ndisk %q", inKubeconfig, inStatus, onDisk)
 	}
 
-	wrong := w.run(t, w.kubectl, "--kubeconfig="+w.userKubeconfig(t, "pinny:wrong"), "get", "namespaces")
-	if wrong.code == 0 || !strings.Contains(wrong.errOut, "authentication failed") {
-		t.Errorf("with a wrong password: %d %s", wrong.code, wrong.errOut)
-	}
+	w.kubectlAs(t, w.userKubeconfig(t, "pinny:wrong"), "get", "namespaces").fails(t, "authentication failed")
 }
 
 // TestCredentialsOfTheClusterItself shows that the proxy accepts the credentials that the API server accepts.
@@ -201,10 +192,7 @@ func TestCredentialsOfTheClusterItself(t *testing.T) {
 		!strings.Contains(got, `"uid"`) {
 		t.Errorf("a service account's token: %s", got)
 	}
-	nested := w.run(t, w.kubectl, "--kubeconfig="+certificate, "--as=bob", "get", "--raw=/api/v1/namespaces/default")
-	if nested.code == 0 || !strings.Contains(nested.errOut, "cannot impersonate") {
-		t.Errorf("impersonation without permission: %d %s", nested.code, nested.errOut)
-	}
+	w.kubectlAs(t, certificate, "--as=bob", "get", "--raw=/api/v1/namespaces/default").fails(t, "cannot impersonate")
 }
 
 func currentCluster(t *testing.T, path string) string {
@@ -236,7 +224,7 @@ func TestRenewalUnderAWatch(t *testing.T) {
 	}
 	kubeconfig := w.userKubeconfig(t, "pinny:password123")
 	testkit.Eventually(t, 5*time.Second, func() error {
-		if got := w.run(t, w.kubectl, "--kubeconfig="+kubeconfig, "get", "configmaps"); got.code != 0 {
+		if got := w.kubectlAs(t, kubeconfig, "get", "configmaps"); got.code != 0 {
 			return fmt.Errorf("kubectl: %s", got.errOut)
 		}
 		return nil
@@ -300,7 +288,7 @@ func TestTokenCredentialRequestThroughTheAPIServer(t *testing.T) {
 		"authenticator":{"apiGroup":"authentication.concierge.pinniped.dev","kind":"WebhookAuthenticator","name":"local-user-authenticator"}}}`
 	path := filepath.Join(t.TempDir(), "request.json")
 	must.Do(t, os.WriteFile(path, []byte(request), 0o600))
-	out := w.succeed(t, w.kubectl, "--kubeconfig="+w.Cluster.AdminKubeconfig(), "create", "--output=json",
+	out := w.kubectlDoes(t, "create", "--output=json",
 		"--filename="+path)
 	var answer struct {
 		Spec   struct{ Token string }
@@ -340,19 +328,14 @@ func TestPublicCertificate(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	bundle := filepath.Join(t.TempDir(), "roots.pem")
 	must.Do(t, os.WriteFile(bundle, w.pki.CertPEM(), 0o600))
-	got := w.runWith(t, []string{"SSL_CERT_FILE=" + bundle}, nil, w.cli, "get", "kubeconfig",
+	w.runWith(t, []string{"SSL_CERT_FILE=" + bundle}, nil, w.cli, "get", "kubeconfig",
 		"--kubeconfig="+w.Cluster.AdminKubeconfig(), "--static-token=pinny:password123",
-		"--concierge-mode=ImpersonationProxy", "--output="+path)
-	if got.code != 0 {
-		t.Fatalf("get kubeconfig ended with %d: %s", got.code, got.errOut)
-	}
+		"--concierge-mode=ImpersonationProxy", "--output="+path).ok(t)
 	config := must.Get(clientcmd.LoadFromFile(path))(t)
 	if cluster := config.Clusters[currentCluster(t, path)]; len(cluster.CertificateAuthorityData) > 0 ||
 		cluster.InsecureSkipTLSVerify {
 		t.Errorf("the cluster is %+v", cluster)
 	}
-	whoami := w.runWith(t, []string{"SSL_CERT_FILE=" + bundle}, nil, w.cli, "whoami", "--kubeconfig="+path)
-	if whoami.code != 0 || !strings.Contains(whoami.out, "Username: pinny") {
-		t.Errorf("whoami ended with %d: %s%s", whoami.code, whoami.out, whoami.errOut)
-	}
+	w.runWith(t, []string{"SSL_CERT_FILE=" + bundle}, nil, w.cli, "whoami", "--kubeconfig="+path).
+		exits(t, 0, "Username: pinny")
 }

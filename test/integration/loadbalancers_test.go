@@ -55,9 +55,7 @@ func TestLoadBalancers(t *testing.T) {
 	for _, lb := range loadBalancers {
 		t.Run(lb.name, func(t *testing.T) {
 			endpoint := s.startLoadBalancer(t, lb.name, lb.debian, lb.config, lb.args)
-			if got := s.asAdmin(t, "ip-tls", "set", "--external-endpoint="+endpoint); got.code != 0 {
-				t.Fatalf("ip-tls set ended with %d: %s%s", got.code, got.out, got.errOut)
-			}
+			s.asAdmin(t, "ip-tls", "set", "--external-endpoint="+endpoint).ok(t)
 			through := *s
 			through.kubeconfig = s.userKubeconfig(t, "pinny:password123")
 			// Without the variable, kubectl sends the first ping after 30 seconds.

@@ -210,8 +210,42 @@ func (w *world) startAll(ctx context.Context, settings []string, replicas ...str
 
 // result is the result of a command.
 type result struct {
-	out, errOut string
-	code        int
+	command, out, errOut string
+	code                 int
+}
+
+func (r result) String() string {
+	return fmt.Sprintf("%s ended with %d\nstdout: %s\nstderr: %s", r.command, r.code, r.out, r.errOut)
+}
+
+// ok stops the test unless the command succeeded.
+func (r result) ok(t *testing.T) result {
+	t.Helper()
+	if r.code != 0 {
+		t.Fatal(r)
+	}
+	return r
+}
+
+// exits checks the exit code, and the output: that on stdout if the command should succeed, else that on stderr.
+func (r result) exits(t *testing.T, code int, want string) result {
+	t.Helper()
+	said := r.errOut
+	if code == 0 {
+		said = r.out
+	}
+	if r.code != code || !strings.Contains(said, want) {
+		t.Fatalf("want exit code %d and %q: %s", code, want, r)
+	}
+	return r
+}
+
+// fails checks that the command failed with this error.
+func (r result) fails(t *testing.T, want string) {
+	t.Helper()
+	if r.code == 0 || !strings.Contains(r.errOut, want) {
+		t.Errorf("want the error %q: %s", want, r)
+	}
 }
 
 // run runs a program in its own environment: without a home directory, and with no kubeconfig except in the arguments.
@@ -233,18 +267,26 @@ func (w *world) runWith(t *testing.T, environment []string, stdin io.Reader, pro
 	if err != nil && !errors.As(err, &exit) {
 		t.Fatalf("%s: %v", program, err)
 	}
-	return result{out.String(), errOut.String(), command.ProcessState.ExitCode()}
+	line := filepath.Base(program) + " " + strings.Join(args, " ")
+	return result{line, out.String(), errOut.String(), command.ProcessState.ExitCode()}
 }
 
 // succeed runs a program that must succeed and returns its output.
 func (w *world) succeed(t *testing.T, program string, args ...string) string {
 	t.Helper()
-	got := w.run(t, program, args...)
-	if got.code != 0 {
-		t.Fatalf("%s %s ended with %d\nstdout: %s\nstderr: %s", filepath.Base(program), strings.Join(args, " "), got.code,
-			got.out, got.errOut)
-	}
-	return got.out
+	return w.run(t, program, args...).ok(t).out
+}
+
+// kubectlAs runs kubectl with a kubeconfig.
+func (w *world) kubectlAs(t *testing.T, kubeconfig string, args ...string) result {
+	t.Helper()
+	return w.run(t, w.kubectl, append([]string{"--kubeconfig=" + kubeconfig}, args...)...)
+}
+
+// kubectlDoes runs kubectl as the administrator. It must succeed.
+func (w *world) kubectlDoes(t *testing.T, args ...string) string {
+	t.Helper()
+	return w.kubectlAs(t, w.Cluster.AdminKubeconfig(), args...).ok(t).out
 }
 
 // asAdmin runs the CLI with the administrator's kubeconfig.

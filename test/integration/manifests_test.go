@@ -48,7 +48,7 @@ func TestEveryManifestIsAccepted(t *testing.T) {
 	}
 	file := filepath.Join(t.TempDir(), "added.yaml")
 	must.Do(t, os.WriteFile(file, []byte(strings.Join(added, "\n---\n")), 0o600))
-	accepted := w.succeed(t, w.kubectl, "--kubeconfig="+w.Cluster.AdminKubeconfig(), "apply", "--server-side",
+	accepted := w.kubectlDoes(t, "apply", "--server-side",
 		"--force-conflicts", "--validate=strict", "--dry-run=server", "--filename="+file, "--output=yaml")
 	for _, want := range []string{
 		"name: pinniped-concierge-metrics", "kind: NetworkPolicy", "name: metrics",
@@ -92,13 +92,10 @@ func TestRoutesAreAccepted(t *testing.T) {
 	} {
 		printed := w.asAdmin(
 			t,
-			append([]string{"ip-tls", "manifest", "--external-endpoint=proxy.example.com"}, arguments...)...)
-		if printed.code != 0 {
-			t.Fatalf("%v: %d, %s", arguments, printed.code, printed.errOut)
-		}
+			append([]string{"ip-tls", "manifest", "--external-endpoint=proxy.example.com"}, arguments...)...).ok(t)
 		file := filepath.Join(t.TempDir(), "route.yaml")
 		must.Do(t, os.WriteFile(file, []byte(printed.out), 0o600))
-		accepted := w.succeed(t, w.kubectl, "--kubeconfig="+w.Cluster.AdminKubeconfig(), "apply", "--server-side",
+		accepted := w.kubectlDoes(t, "apply", "--server-side",
 			"--validate=strict", "--dry-run=server", "--filename="+file, "--output=name")
 		if want := kind + "/impersonation-proxy\n"; accepted != want {
 			t.Errorf("%v: the API server would take %q, want %q", arguments, accepted, want)

@@ -81,7 +81,7 @@ func renamed(t *testing.T) *world {
 	))
 	w.APIService = "own-api"
 	for _, name := range []string{"v1alpha1.login.concierge.pinniped.dev", "v1alpha1.identity.concierge.pinniped.dev"} {
-		w.succeed(t, w.kubectl, "--kubeconfig="+w.Cluster.AdminKubeconfig(), "patch", "apiservice", name,
+		w.kubectlDoes(t, "patch", "apiservice", name,
 			"--type=merge", `--patch={"spec":{"service":{"name":"own-api"}}}`)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)

@@ -209,7 +209,7 @@ func (w *world) leader(t *testing.T) (leader, other *devinstall.Agent) {
 	t.Helper()
 	testkit.Eventually(t, 20*time.Second, func() error {
 		holder := strings.TrimSpace(
-			w.succeed(t, w.kubectl, "--kubeconfig="+w.Cluster.AdminKubeconfig(), "--namespace="+devinstall.Namespace,
+			w.kubectlDoes(t, "--namespace="+devinstall.Namespace,
 				"get", "lease", "pinniped-concierge", "--output=jsonpath={.spec.holderIdentity}"),
 		)
 		for i, name := range []string{"agent-a", "agent-b"} {

@@ -177,9 +177,7 @@ func TestTheUpstreamCredentialCanOnlyImpersonate(t *testing.T) {
 			t.Errorf("%v: %s", question, got.out)
 		}
 	}
-	if got := w.run(t, w.kubectl, "--kubeconfig="+path, "auth", "can-i", "impersonate", "users"); strings.TrimSpace(
-		got.out,
-	) != "yes" {
+	if got := w.kubectlAs(t, path, "auth", "can-i", "impersonate", "users"); strings.TrimSpace(got.out) != "yes" {
 		t.Errorf("impersonate users: %s", got.out)
 	}
 }
@@ -189,7 +187,7 @@ func TestAuditLogNamesEverybody(t *testing.T) {
 	w := needsCluster(t)
 	w.external(t, "corporate-cert", pairData(w.issue(t, "localhost")))
 	kubeconfig := w.userKubeconfig(t, "pinny:password123")
-	w.run(t, w.kubectl, "--kubeconfig="+kubeconfig, "get", "--raw=/api/v1/namespaces/default/configmaps/nobody-reads-this")
+	w.kubectlAs(t, kubeconfig, "get", "--raw=/api/v1/namespaces/default/configmaps/nobody-reads-this")
 	// The proxy denies what pinny may not do, and forwards what everyone may do.
 	w.succeed(t, w.kubectl, "--kubeconfig="+kubeconfig, "get", "--raw=/version?asked-by=pinny")
 	testkit.Eventually(t, 5*time.Second, func() error {

@@ -28,7 +28,8 @@ func scrape(t *testing.T, agent *devinstall.Agent) map[string]float64 {
 	t.Helper()
 	request := must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet,
 		"http://"+agent.MetricsAddress()+"/metrics", nil))(t)
-	response := must.Get(http.DefaultClient.Do(request))(t)
+	response, err := http.DefaultClient.Do(request)
+	must.Do(t, err)
 	defer response.Body.Close() //nolint:errcheck // only read
 	found := map[string]float64{}
 	lines := bufio.NewScanner(response.Body)

@@ -136,10 +136,7 @@ func TestLoginsByTokensOfServiceAccounts(t *testing.T) {
 			t.Errorf("kubectl is %s", out)
 		}
 		w.succeed(t, w.kubectl, "--kubeconfig="+user, "get", "configmaps", "--namespace=default")
-		if denied := w.run(t, w.kubectl, "--kubeconfig="+user, "get", "secrets"); denied.code == 0 ||
-			!strings.Contains(denied.errOut, `User "pinny" cannot list resource "secrets"`) {
-			t.Errorf("kubectl reads Secrets: %+v", denied)
-		}
+		w.kubectlAs(t, user, "get", "secrets").fails(t, `User "pinny" cannot list resource "secrets"`)
 	})
 	t.Run("the audit log names the account and the user", func(t *testing.T) {
 		if !w.auditedAs(t, "system:serviceaccount:"+userAccounts+":pinniped-user-", "pinny") {
@@ -157,10 +154,8 @@ func TestLoginsByTokensOfServiceAccounts(t *testing.T) {
 	})
 	t.Run("any client", func(t *testing.T) {
 		everybody := filepath.Join(dir, "everybody.yaml")
-		if got := w.asAdmin(t, "get", "kubeconfig", "--static-token-env=TOKEN", "--concierge-mode=ServiceAccountToken",
-			"--no-impersonation", "--output="+everybody); got.code != 0 {
-			t.Fatal(got.errOut)
-		}
+		w.asAdmin(t, "get", "kubeconfig", "--static-token-env=TOKEN", "--concierge-mode=ServiceAccountToken",
+			"--no-impersonation", "--output="+everybody).ok(t)
 		w.testClients(t, everybody)
 		got := w.runWith(t, []string{"TOKEN=pinny:password123"}, nil, w.cli,
 			"kubectl", "--kubeconfig", everybody, "auth", "whoami", "--output=jsonpath={.status.userInfo.username}")
@@ -170,15 +165,9 @@ func TestLoginsByTokensOfServiceAccounts(t *testing.T) {
 	})
 	t.Run("a group that is gone", func(t *testing.T) {
 		w.setGroups(t, "other")
-		got := w.run(t, w.kubectl, "--kubeconfig="+user, "get", "configmaps")
-		if got.code == 0 || !strings.Contains(got.errOut, "your kubeconfig is out of date") {
-			t.Errorf("kubectl: %+v", got)
-		}
+		w.kubectlAs(t, user, "get", "configmaps").fails(t, "your kubeconfig is out of date")
 		environment := []string{"KUBECONFIG=" + user, "PINNIPED_UPDATE_KUBECONFIG=true"}
-		if got := w.runWith(t, environment, nil, w.kubectl, "get", "configmaps"); got.code == 0 ||
-			!strings.Contains(got.errOut, "is now up to date: run the command again") {
-			t.Errorf("kubectl that updates its kubeconfig: %+v", got)
-		}
+		w.runWith(t, environment, nil, w.kubectl, "get", "configmaps").fails(t, "is now up to date: run the command again")
 		out := w.succeed(t, w.kubectl, "--kubeconfig="+user, "auth", "whoami", "--output=jsonpath={.status.userInfo.groups}")
 		if strings.Contains(out, "group-for-mtls") || !strings.Contains(out, "other") {
 			t.Errorf("the groups are %s", out)
@@ -195,16 +184,11 @@ func TestLoginsByTokensOfServiceAccounts(t *testing.T) {
 		if len(accounts.Items)+len(roles.Items) > 0 {
 			t.Errorf("left: %d service accounts, %d ClusterRoles", len(accounts.Items), len(roles.Items))
 		}
-		if got := w.run(t, w.kubectl, "--kubeconfig="+user, "get", "configmaps"); got.code == 0 ||
-			!strings.Contains(got.errOut, "this cluster issues no service account tokens") {
-			t.Errorf("kubectl: %+v", got)
-		}
+		w.kubectlAs(t, user, "get", "configmaps").fails(t, "this cluster issues no service account tokens")
 		w.setTokens(t, configv1alpha1.ServiceAccountTokensModeEnabled)
 		w.waitForTokens(t, configv1alpha1.ReasonIssuingTokens)
 		fresh := filepath.Join(t.TempDir(), "fresh.yaml")
-		if got := w.asAdmin(t, "get", "kubeconfig", "--static-token=pinny:password123", "--output="+fresh); got.code != 0 {
-			t.Fatal(got.errOut)
-		}
+		w.asAdmin(t, "get", "kubeconfig", "--static-token=pinny:password123", "--output="+fresh).ok(t)
 		w.succeed(t, w.kubectl, "--kubeconfig="+fresh, "get", "configmaps", "--namespace=default")
 		if out := r.types(t, blocks[3]); !strings.Contains(out, `" deleted`) {
 			t.Errorf("no service account was deleted: %s", out)
@@ -218,9 +202,7 @@ func TestLoginsByTokensOfServiceAccounts(t *testing.T) {
 func (w *world) testRemoval(t *testing.T) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "pinny.yaml")
-	if got := w.asAdmin(t, "get", "kubeconfig", "--static-token=pinny:password123", "--output="+path); got.code != 0 {
-		t.Fatal(got.errOut)
-	}
+	w.asAdmin(t, "get", "kubeconfig", "--static-token=pinny:password123", "--output="+path).ok(t)
 	command := exec.CommandContext(t.Context(), w.cli, "run", "--kubeconfig="+path, "--", "sh", "-c",
 		`while read line; do kubectl auth whoami --output=name >/dev/null 2>&1; echo $?; done`)
 	command.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()}
@@ -239,7 +221,7 @@ func (w *world) testRemoval(t *testing.T) {
 	}
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: devinstall.LocalUserNamespace, Name: "pinny"}}
 	must.Do(t, w.admin.Delete(t.Context(), secret))
-	if got := w.run(t, w.kubectl, "--kubeconfig="+path, "auth", "whoami"); got.code == 0 {
+	if got := w.kubectlAs(t, path, "auth", "whoami"); got.code == 0 {
 		t.Error("a user who is removed logs in")
 	}
 	var accounts corev1.ServiceAccountList

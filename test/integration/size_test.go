@@ -111,7 +111,8 @@ func heap(t *testing.T, agent *devinstall.Agent) int64 {
 	t.Helper()
 	request := must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet,
 		"http://"+agent.MetricsAddress()+"/debug/pprof/heap?gc=1", nil))(t)
-	response := must.Get(http.DefaultClient.Do(request))(t)
+	response, err := http.DefaultClient.Do(request)
+	must.Do(t, err)
 	if err := response.Body.Close(); err != nil || response.StatusCode != http.StatusOK {
 		t.Fatalf("collecting garbage: %s (%v)", response.Status, err)
 	}

@@ -193,15 +193,11 @@ func copies(t *testing.T, s *streams, pod, directory string) {
 	payload, here := randomBytes(3<<20+17), t.TempDir()
 	source, back := filepath.Join(here, "source"), filepath.Join(here, "back")
 	must.Do(t, os.WriteFile(source, payload, 0o600))
-	if got := s.kubectl(t, nil, "cp", source, pod+":"+filepath.Join(directory, "there")); got.code != 0 {
-		t.Fatalf("kubectl cp ended with %d: %s", got.code, got.errOut)
-	}
+	s.kubectl(t, nil, "cp", source, pod+":"+filepath.Join(directory, "there")).ok(t)
 	if there, err := os.ReadFile(filepath.Join(directory, "there")); err != nil || !bytes.Equal(there, payload) {
 		t.Errorf("%d bytes arrived, of %d: %v", len(there), len(payload), err)
 	}
-	if got := s.kubectl(t, nil, "cp", pod+":"+filepath.Join(directory, "there"), back); got.code != 0 {
-		t.Fatalf("kubectl cp ended with %d: %s", got.code, got.errOut)
-	}
+	s.kubectl(t, nil, "cp", pod+":"+filepath.Join(directory, "there"), back).ok(t)
 	if again, err := os.ReadFile(back); err != nil || !bytes.Equal(again, payload) {
 		t.Errorf("%d bytes came back, of %d: %v", len(again), len(payload), err)
 	}
