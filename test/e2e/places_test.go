@@ -71,11 +71,7 @@ func newControlPlane(t *testing.T) *controlPlane {
 		Cluster: own.cluster, Binary: filepath.Join(programs, "pinniped-agent"), Deploy: filepath.Join("..", "..", "deploy"),
 	}
 	own.node = must.Get(kubelet.Start(t.Context(), own.cluster, "node"))(t)
-	t.Cleanup(func() {
-		if err := own.node.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	testkit.Cleanup(t, own.node.Close)
 	return own
 }
 
@@ -95,11 +91,7 @@ func (own *controlPlane) proxyPort() int { return own.agent.ProxyPort }
 func (own *controlPlane) startAgent(t *testing.T, a *administrator) {
 	t.Helper()
 	own.agent = must.Get(own.install.StartAgent(interrupted, "agent"))(t)
-	t.Cleanup(func() {
-		if err := own.agent.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	testkit.Cleanup(t, own.agent.Stop)
 	must.Do(t, own.install.WaitAvailable(interrupted))
 	a.does(t, "kubectl wait --for=create --timeout=1m --namespace pinniped-concierge serviceaccount/default")
 	const pod = "agent"
@@ -114,11 +106,7 @@ func (own *controlPlane) startAgent(t *testing.T, a *administrator) {
 func (own *controlPlane) startUsers(t *testing.T, _ *administrator) string {
 	t.Helper()
 	users := must.Get(own.install.StartLocalUsers(interrupted))(t)
-	t.Cleanup(func() {
-		if err := users.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	testkit.Cleanup(t, users.Stop)
 	return users.Endpoint()
 }
 

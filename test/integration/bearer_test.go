@@ -156,17 +156,15 @@ func TestTokensOfAnIssuer(t *testing.T) {
 			"--tls-server-name=localhost", "auth", "whoami", "--output=json")
 	}
 	present(idp.Token(t, good))
-	for _, agent := range w.agents {
-		testkit.Eventually(t, 10*time.Second, func() error {
-			got := whoAmI(agent)
-			for _, want := range []string{`"username": "ann"`, `"dev"`, `"JTI=42"`, `"JWTAuthenticator/ci"`} {
-				if !strings.Contains(got.out, want) {
-					return fmt.Errorf("no %s in %s%s", want, got.out, got.errOut)
-				}
+	w.everyReplica(t, 10*time.Second, func(agent *devinstall.Agent) error {
+		got := whoAmI(agent)
+		for _, want := range []string{`"username": "ann"`, `"dev"`, `"JTI=42"`, `"JWTAuthenticator/ci"`} {
+			if !strings.Contains(got.out, want) {
+				return fmt.Errorf("no %s in %s%s", want, got.out, got.errOut)
 			}
-			return nil
-		})
-	}
+		}
+		return nil
+	})
 	for name, token := range map[string]string{
 		"the masters":            idp.Token(t, idp.Claims(audience, map[string]any{"groups": []string{"system:masters"}})),
 		"another audience":       idp.Token(t, idp.Claims("another-cluster", nil)),
@@ -185,14 +183,12 @@ func TestTokensOfAnIssuer(t *testing.T) {
 	// The issuer rotates its keys.
 	idp.Rotate(t)
 	present(idp.Token(t, good))
-	for _, agent := range w.agents {
-		testkit.Eventually(t, 15*time.Second, func() error {
-			if got := whoAmI(agent); got.code != 0 {
-				return fmt.Errorf("with a new key: %s", got.errOut)
-			}
-			return nil
-		})
-	}
+	w.everyReplica(t, 15*time.Second, func(agent *devinstall.Agent) error {
+		if got := whoAmI(agent); got.code != 0 {
+			return fmt.Errorf("with a new key: %s", got.errOut)
+		}
+		return nil
+	})
 	// The cluster's own credentials keep working.
 	account := must.Get(w.Cluster.ServiceAccountConfig(
 		t.Context(),

@@ -45,9 +45,7 @@ func TestCertManagerRenewsTheCA(t *testing.T) {
 	}
 	everywhere := func(not, want []byte) {
 		t.Helper()
-		for _, agent := range w.agents {
-			testkit.Eventually(t, 30*time.Second, func() error { return differs(agent, not, want) })
-		}
+		w.everyReplica(t, 30*time.Second, func(agent *devinstall.Agent) error { return differs(agent, not, want) })
 	}
 	everywhere(nil, first.Raw)
 	trusting := func(bundle []byte) *x509.CertPool {

@@ -170,14 +170,11 @@ func TestCertManager(t *testing.T) {
 
 	roots := x509.NewCertPool()
 	roots.AddCert(w.pki.Certificate())
-	for _, agent := range w.agents { // every replica, before the load begins
-		testkit.Eventually(t, 20*time.Second, func() error { return differs(agent, nil, first.Raw) })
-	}
+	// every replica, before the load begins
+	w.everyReplica(t, 20*time.Second, func(agent *devinstall.Agent) error { return differs(agent, nil, first.Raw) })
 	load := w.load(t, roots)
 	m.renew(t, secret)
-	for _, agent := range w.agents {
-		testkit.Eventually(t, 30*time.Second, func() error { return differs(agent, first.Raw, nil) })
-	}
+	w.everyReplica(t, 30*time.Second, func(agent *devinstall.Agent) error { return differs(agent, first.Raw, nil) })
 	// Also on connections with the new certificate.
 	before := load.requests.Load()
 	testkit.Eventually(t, 30*time.Second, func() error {

@@ -29,11 +29,7 @@ func signing(t *testing.T) *world {
 	needsCluster(t)
 	w, err := newWorldOn(t.Context(), t.TempDir(), devcluster.Options{ControllerManager: true})
 	if w != nil && w.Installation != nil {
-		t.Cleanup(func() {
-			if err := w.Cluster.Stop(); err != nil {
-				t.Error(err)
-			}
-		})
+		testkit.Cleanup(t, w.Cluster.Stop)
 	}
 	testkit.SkipWithoutControllerManager(t, err)
 	must.Do(t, err)

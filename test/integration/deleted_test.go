@@ -2,7 +2,6 @@ package integration
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"time"
 
@@ -12,7 +11,6 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
-	"github.com/pinniped-toolkit/pinniped/test/testkit"
 	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
@@ -28,19 +26,11 @@ func TestADeletedCredentialIssuer(t *testing.T) {
 	w.waitForServed(t, 20*time.Second, good, 2, 2)
 	kubeconfig := w.userKubeconfig(t, "pinny:password123")
 	before := w.issuer(t)
-	for _, agent := range w.agents {
-		must.Do(t, agent.Stop())
-	}
+	stop(t, w.agents...)
 	w.putSecret(t, "deleted-cert", map[string][]byte{"tls.crt": []byte("x"), "tls.key": []byte("y")})
 	must.Do(t, w.admin.Delete(t.Context(), before.DeepCopy()))
-	for _, agent := range w.agents {
-		must.Do(t, agent.Restart(context.WithoutCancel(t.Context())))
-	}
-	for _, agent := range w.agents {
-		testkit.Eventually(t, 30*time.Second, func() error {
-			return errors.Join(presents(agent.ProxyAddress(), good), agent.Ready(t.Context()))
-		})
-	}
+	start(t, w.agents...)
+	w.allServe(t, 30*time.Second, good)
 	// Logins use the aggregated APIs. The API server marked them unavailable while no replica ran, and checks again at its
 	// own interval.
 	waiting, cancel := context.WithTimeout(t.Context(), 60*time.Second)

@@ -2,9 +2,7 @@ package integration
 
 import (
 	"bytes"
-	"context"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -61,14 +59,7 @@ func TestARenewalByAnotherCA(t *testing.T) {
 			return nil
 		})
 	}
-	served := func(pair *certs.KeyPair) {
-		t.Helper()
-		for _, agent := range w.agents {
-			testkit.Eventually(t, 30*time.Second, func() error {
-				return errors.Join(presents(agent.ProxyAddress(), pair), agent.Ready(t.Context()))
-			})
-		}
-	}
+	served := func(pair *certs.KeyPair) { w.allServe(t, 30*time.Second, pair) }
 	trusting := func(bundle []byte) *x509.CertPool {
 		roots := x509.NewCertPool()
 		roots.AppendCertsFromPEM(bundle)
@@ -104,12 +95,7 @@ func TestARenewalByAnotherCA(t *testing.T) {
 	}
 
 	// All replicas restart at the same time.
-	for _, agent := range w.agents {
-		must.Do(t, agent.Kill())
-	}
-	for _, agent := range w.agents {
-		must.Do(t, agent.Restart(context.WithoutCancel(t.Context())))
-	}
+	kill(t, w.agents...)
 	served(first)
 	w.waitForServed(t, 60*time.Second, first, 2, 2)
 	w.waitForStatus(t, "Listening", ") waits until ")

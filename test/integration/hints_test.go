@@ -67,12 +67,7 @@ func TestHintsAreTyped(t *testing.T) {
 		t.Cleanup(func() { w.endSharing(t) })
 		must.Do(t, w.Cluster.Install(t.Context(), filepath.Join(w.Deploy, "tlscertificatedelegation")))
 		w.putSharedData(t, withCA(old))
-		testkit.Eventually(t, 20*time.Second, func() error {
-			if got := w.types(t, "pinniped ip-tls delegate "+sharedTLS); got.code != 0 {
-				return errors.New(got.errOut)
-			}
-			return nil
-		})
+		testkit.Eventually(t, 20*time.Second, func() error { return w.types(t, "pinniped ip-tls delegate "+sharedTLS).err() })
 	}
 	revoke := func(t *testing.T) {
 		t.Helper()
@@ -132,13 +127,7 @@ func TestHintsAreTyped(t *testing.T) {
 			w.types(t, set).ok(t)
 			w.onlyNow(t)
 			file := w.userKubeconfig(t, "pinny:password123")
-			works := func() error {
-				got := w.kubectlAs(t, file, "auth", "whoami")
-				if got.code != 0 {
-					return errors.New(got.errOut)
-				}
-				return nil
-			}
+			works := func() error { return w.kubectlAs(t, file, "auth", "whoami").err() }
 			must.Do(t, works())
 			tt.breaks(t)
 			var seen cliresult.Status

@@ -162,7 +162,7 @@ func TestIPv6Endpoint(t *testing.T) {
 	if server := config.Clusters[config.Contexts[config.CurrentContext].Cluster].Server; server != "https://"+endpoint {
 		t.Errorf("the kubeconfig has %s, want https://%s", server, endpoint)
 	}
-	if out := w.succeed(t, w.kubectl, "--kubeconfig="+path, "auth", "whoami"); !strings.Contains(out, "pinny") {
+	if out := w.kubectlAs(t, path, "auth", "whoami").ok(t).out; !strings.Contains(out, "pinny") {
 		t.Errorf("kubectl auth whoami said %s", out)
 	}
 }

@@ -101,20 +101,13 @@ func TestAgentIsKilled(t *testing.T) {
 	fleet := kubeconfigOf(t, before)
 	restart := func(phase string, client *caller, serves *certs.KeyPair) {
 		t.Helper()
-		for _, agent := range w.agents {
-			must.Do(t, agent.Kill())
-		}
-		for _, agent := range w.agents {
-			must.Do(t, agent.Restart(t.Context()))
-		}
-		for _, agent := range w.agents {
-			testkit.Eventually(t, 40*time.Second, func() error {
-				if err := agent.Ready(t.Context()); err != nil {
-					return fmt.Errorf("killed when %s: %w", phase, err)
-				}
-				return presents(agent.ProxyAddress(), serves)
-			})
-		}
+		kill(t, w.agents...)
+		w.everyReplica(t, 40*time.Second, func(agent *devinstall.Agent) error {
+			if err := agent.Ready(t.Context()); err != nil {
+				return fmt.Errorf("killed when %s: %w", phase, err)
+			}
+			return presents(agent.ProxyAddress(), serves)
+		})
 		must.Do(t, w.WaitAvailable(t.Context()))
 		w.leadsThrough(t, client)
 	}

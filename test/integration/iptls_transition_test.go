@@ -290,10 +290,7 @@ func TestUndo(t *testing.T) {
 	w.kubectlDoes(t, "patch", "credentialissuer", w.issuer(t).Name,
 		"--type=merge", `--patch={"spec":{"impersonationProxy":{"tls":{"secretName":"undone-cert"}}}}`)
 	testkit.Eventually(t, 20*time.Second, func() error { // otherwise there is no evidence that it took effect
-		if got := w.asAdmin(t, "ip-tls", "status"); got.code != 0 {
-			return fmt.Errorf("after kubectl patch: %+v", got)
-		}
-		return nil
+		return w.asAdmin(t, "ip-tls", "status").err()
 	})
 	undo(0)
 	if tls := w.issuer(t).Spec.ImpersonationProxy.TLS; tls == nil || tls.SecretName != "undone-cert-2" {

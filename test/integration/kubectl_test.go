@@ -18,10 +18,7 @@ func TestKubectl(t *testing.T) {
 	s.permit(t, "pinny", "*", "configmaps", "events", "pods", "pods/ephemeralcontainers", "pods/proxy")
 	const manifest = `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "kubectl"}, "data": {"a": "1"}}`
 	testkit.Eventually(t, 20*time.Second, func() error { // the denial may still be cached
-		if got := s.kubectl(t, strings.NewReader(manifest), "apply", "-f", "-"); got.code != 0 {
-			return fmt.Errorf("kubectl apply: %s", got.errOut)
-		}
-		return nil
+		return s.kubectl(t, strings.NewReader(manifest), "apply", "-f", "-").err()
 	})
 	known := s.kubectl(t, nil, "help").out + s.kubectl(t, nil, "auth", "--help").out
 	for _, tt := range []struct{ line, want string }{

@@ -1,7 +1,6 @@
 package integration
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -28,42 +27,25 @@ func TestARestartWhileTheSecretIsBad(t *testing.T) {
 	good := w.issue(t, "localhost")
 	w.external(t, "lastgood-cert", pairData(good))
 	w.waitForServed(t, 20*time.Second, good, 2, 2)
-	restart := func(agents ...*devinstall.Agent) {
-		t.Helper()
-		for _, agent := range agents {
-			must.Do(t, agent.Kill())
-		}
-		for _, agent := range agents {
-			must.Do(t, agent.Restart(context.WithoutCancel(t.Context())))
-		}
-	}
 	bad := map[string][]byte{"tls.crt": good.CertPEM, "tls.key": w.issue(t, "localhost").KeyPEM}
 	w.putSecret(t, "lastgood-cert", bad)
 	w.waitForStatus(t, "ErrorDuringSetup", string(certs.KeyMismatch))
 	_, follower := w.leader(t)
-	restart(follower)
+	kill(t, follower)
 	testkit.Eventually(t, 30*time.Second, func() error {
 		return errors.Join(presents(follower.ProxyAddress(), good), follower.Ready(t.Context()))
 	})
-	restart(w.agents...)
-	for _, agent := range w.agents {
-		testkit.Eventually(t, 30*time.Second, func() error {
-			return errors.Join(presents(agent.ProxyAddress(), good), agent.Ready(t.Context()))
-		})
-	}
+	kill(t, w.agents...)
+	w.allServe(t, 30*time.Second, good)
 	w.waitForServed(t, 60*time.Second, good, 2, 2)
 
 	// Without the backup there is no certificate to serve.
-	for _, agent := range w.agents {
-		must.Do(t, agent.Stop())
-	}
+	stop(t, w.agents...)
 	must.Do(t, w.admin.Delete(
 		t.Context(),
 		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: devinstall.Namespace, Name: lastKnownGoodSecret}},
 	))
-	for _, agent := range w.agents {
-		must.Do(t, agent.Restart(context.WithoutCancel(t.Context())))
-	}
+	start(t, w.agents...)
 	w.waitForStatus(t, "ErrorDuringSetup", string(certs.KeyMismatch))
 	testkit.Eventually(t, 30*time.Second, func() error {
 		strategy := w.strategy(t)
@@ -82,11 +64,7 @@ func TestARestartWhileTheSecretIsBad(t *testing.T) {
 	}
 	w.putSecret(t, "lastgood-cert", pairData(good))
 	w.waitForStatus(t, "Listening", "")
-	for _, agent := range w.agents {
-		testkit.Eventually(t, 30*time.Second, func() error {
-			return errors.Join(presents(agent.ProxyAddress(), good), agent.Ready(t.Context()))
-		})
-	}
+	w.allServe(t, 30*time.Second, good)
 
 	// The backup is deleted once its certificate is out of service.
 	w.generatedOnly(t)

@@ -118,19 +118,17 @@ func TestTheWholeLine(t *testing.T) {
 	must.Do(t, w.admin.Create(t.Context(), binding))
 	t.Cleanup(func() { _ = w.admin.Delete(context.WithoutCancel(t.Context()), binding) })
 	// A new permission must take effect within a second.
-	testkit.Eventually(t, 2*time.Second, func() error {
-		if allowed := w.kubectlAs(t, kubeconfig, "get", "namespaces",
-			"--output=name"); allowed.code != 0 {
-			return fmt.Errorf("kubectl with permission: %s", allowed.errOut)
-		}
-		return nil
-	})
-	w.succeed(t, w.kubectl, "--kubeconfig="+kubeconfig, "create", "configmap", "from-pinny", "--from-literal=a=b")
+	testkit.Eventually(
+		t,
+		2*time.Second,
+		func() error { return w.kubectlAs(t, kubeconfig, "get", "namespaces", "--output=name").err() },
+	)
+	w.kubectlAs(t, kubeconfig, "create", "configmap", "from-pinny", "--from-literal=a=b").ok(t)
 	if got := w.succeed(t, w.kubectl, "--kubeconfig="+kubeconfig, "get", "configmap", "from-pinny",
 		"--output=jsonpath={.data.a}"); got != "b" {
 		t.Errorf("the ConfigMap holds %q", got)
 	}
-	w.succeed(t, w.kubectl, "--kubeconfig="+kubeconfig, "explain", "tokencredentialrequest.spec.token")
+	w.kubectlAs(t, kubeconfig, "explain", "tokencredentialrequest.spec.token").ok(t)
 
 	whoami := w.succeed(t, w.cli, "whoami", "--kubeconfig="+kubeconfig)
 	for _, line := range []string{"Username: pinny", "Groups: group-for-mtls, system:authenticated"} {
@@ -167,7 +165,7 @@ func TestCredentialsOfTheClusterItself(t *testing.T) {
 		return path
 	}
 	whoAmI := func(kubeconfig string) string {
-		return w.succeed(t, w.kubectl, "--kubeconfig="+kubeconfig, "auth", "whoami", "--output=json")
+		return w.kubectlAs(t, kubeconfig, "auth", "whoami", "--output=json").ok(t).out
 	}
 
 	certificate := through("certificate", func(path string) {
@@ -223,12 +221,7 @@ func TestRenewalUnderAWatch(t *testing.T) {
 		t.Cleanup(func() { _ = w.admin.Delete(context.WithoutCancel(t.Context()), object) })
 	}
 	kubeconfig := w.userKubeconfig(t, "pinny:password123")
-	testkit.Eventually(t, 5*time.Second, func() error {
-		if got := w.kubectlAs(t, kubeconfig, "get", "configmaps"); got.code != 0 {
-			return fmt.Errorf("kubectl: %s", got.errOut)
-		}
-		return nil
-	})
+	testkit.Eventually(t, 5*time.Second, func() error { return w.kubectlAs(t, kubeconfig, "get", "configmaps").err() })
 
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -273,9 +266,7 @@ func TestRenewalUnderAWatch(t *testing.T) {
 	second := w.issue(t, "localhost")
 	w.putSecret(t, "corporate-cert", pairData(second))
 	renewed := time.Now()
-	for _, agent := range w.agents {
-		testkit.Eventually(t, 2*time.Second, func() error { return presents(agent.ProxyAddress(), second) })
-	}
+	w.allPresent(t, 2*time.Second, second)
 	t.Logf("every replica served the new certificate after %s", time.Since(renewed).Round(time.Millisecond))
 	waitFor("after")
 }

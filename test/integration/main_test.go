@@ -227,6 +227,14 @@ func (r result) ok(t *testing.T) result {
 	return r
 }
 
+// err returns an error unless the command succeeded.
+func (r result) err() error {
+	if r.code != 0 {
+		return errors.New(r.String())
+	}
+	return nil
+}
+
 // exits checks the exit code, and the output: that on stdout if the command should succeed, else that on stderr.
 func (r result) exits(t *testing.T, code int, want string) result {
 	t.Helper()

@@ -42,11 +42,7 @@ func renamed(t *testing.T) *world {
 	needsCluster(t)
 	w, err := newWorld(t.Context(), t.TempDir())
 	if w != nil && w.Installation != nil {
-		t.Cleanup(func() {
-			if err := w.Cluster.Stop(); err != nil {
-				t.Error(err)
-			}
-		})
+		testkit.Cleanup(t, w.Cluster.Stop)
 	}
 	must.Do(t, err)
 	must.Do(t, w.Install(t.Context()))

@@ -129,15 +129,9 @@ func (w *world) generatedOnly(t *testing.T) {
 			ExternalEndpoint: w.endpoint(),
 		}
 	})
-	for _, agent := range w.agents {
-		testkit.Eventually(t, 15*time.Second, func() error {
-			certificate, err := presented(agent.ProxyAddress())
-			if err == nil && certificate.Issuer.CommonName != "Pinniped Impersonation Proxy Serving CA" {
-				err = fmt.Errorf("a certificate of %s is served", certificate.Issuer)
-			}
-			return errors.Join(err, agent.Ready(t.Context()))
-		})
-	}
+	w.everyReplica(t, 15*time.Second, func(agent *devinstall.Agent) error {
+		return errors.Join(presentsGenerated(agent), agent.Ready(t.Context()))
+	})
 	testkit.Eventually(t, 10*time.Second, func() error {
 		var generated corev1.Secret
 		name := types.NamespacedName{
@@ -157,6 +151,52 @@ func (w *world) generatedOnly(t *testing.T) {
 		return nil
 	})
 	w.onlyNow(t)
+}
+
+// everyReplica waits until check returns nil for each replica.
+func (w *world) everyReplica(t *testing.T, timeout time.Duration, check func(*devinstall.Agent) error) {
+	t.Helper()
+	for _, agent := range w.agents {
+		testkit.Eventually(t, timeout, func() error { return check(agent) })
+	}
+}
+
+// allPresent waits until every replica presents the certificate of pair.
+func (w *world) allPresent(t *testing.T, timeout time.Duration, pair *certs.KeyPair) {
+	t.Helper()
+	w.everyReplica(t, timeout, func(agent *devinstall.Agent) error { return presents(agent.ProxyAddress(), pair) })
+}
+
+// allServe waits until every replica presents the certificate of pair, and is ready.
+func (w *world) allServe(t *testing.T, timeout time.Duration, pair *certs.KeyPair) {
+	t.Helper()
+	w.everyReplica(t, timeout, func(agent *devinstall.Agent) error {
+		return errors.Join(presents(agent.ProxyAddress(), pair), agent.Ready(t.Context()))
+	})
+}
+
+// kill kills replicas at the same time, and starts them again.
+func kill(t *testing.T, replicas ...*devinstall.Agent) {
+	t.Helper()
+	for _, replica := range replicas {
+		must.Do(t, replica.Kill())
+	}
+	start(t, replicas...)
+}
+
+func stop(t *testing.T, replicas ...*devinstall.Agent) {
+	t.Helper()
+	for _, replica := range replicas {
+		must.Do(t, replica.Stop())
+	}
+}
+
+// start starts replicas that do not run, one after the other.
+func start(t *testing.T, replicas ...*devinstall.Agent) {
+	t.Helper()
+	for _, replica := range replicas {
+		must.Do(t, replica.Restart(context.WithoutCancel(t.Context())))
+	}
 }
 
 // endpoint returns HOST:PORT of the first replica's proxy.
@@ -203,6 +243,14 @@ func presented(address string) (*x509.Certificate, error) {
 	}
 	defer connection.Close() //nolint:errcheck // only the handshake counts
 	return connection.ConnectionState().PeerCertificates[0], nil
+}
+
+func presentsGenerated(agent *devinstall.Agent) error {
+	certificate, err := presented(agent.ProxyAddress())
+	if err == nil && certificate.Issuer.CommonName != "Pinniped Impersonation Proxy Serving CA" {
+		err = fmt.Errorf("a certificate of %s is served", certificate.Issuer)
+	}
+	return err
 }
 
 // presents checks that a new connection to address gets exactly the certificate of pair.

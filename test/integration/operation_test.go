@@ -31,9 +31,7 @@ func TestSwapUnderLoad(t *testing.T) {
 	for range 20 {
 		next := w.issue(t, "localhost")
 		w.putSecret(t, "loaded-cert", pairData(next))
-		for _, agent := range w.agents {
-			testkit.Eventually(t, 2*time.Second, func() error { return presents(agent.ProxyAddress(), next) })
-		}
+		w.allPresent(t, 2*time.Second, next)
 	}
 	load.stop(t)
 }
@@ -75,14 +73,12 @@ func TestSwitchedOffAndOn(t *testing.T) {
 		func(s *configv1alpha1.ImpersonationProxySpec) { s.Mode = configv1alpha1.ImpersonationProxyModeDisabled },
 	)
 	w.waitForStatus(t, "Disabled", "explicitly disabled")
-	for _, agent := range w.agents {
-		testkit.Eventually(t, 10*time.Second, func() error {
-			if _, err := presented(agent.ProxyAddress()); err == nil {
-				return fmt.Errorf("the proxy still listens")
-			}
-			return agent.Ready(t.Context()) // a disabled proxy is not an error
-		})
-	}
+	w.everyReplica(t, 10*time.Second, func(agent *devinstall.Agent) error {
+		if _, err := presented(agent.ProxyAddress()); err == nil {
+			return fmt.Errorf("the proxy still listens")
+		}
+		return agent.Ready(t.Context()) // a disabled proxy is not an error
+	})
 
 	w.configure(
 		t,
@@ -154,12 +150,11 @@ func TestTheAPIServerGoesAway(t *testing.T) {
 		return presents(w.agents[0].ProxyAddress(), pair)
 	})
 	must.Do(t, w.Cluster.RestartAPIServer(t.Context()))
-	testkit.Eventually(t, 20*time.Second, func() error {
-		if got := w.run(t, w.cli, "whoami", "--kubeconfig="+kubeconfig); got.code != 0 {
-			return fmt.Errorf("whoami: %s", got.errOut)
-		}
-		return nil
-	})
+	testkit.Eventually(
+		t,
+		20*time.Second,
+		func() error { return w.run(t, w.cli, "whoami", "--kubeconfig="+kubeconfig).err() },
+	)
 	for i, agent := range w.agents {
 		if !agent.Running() || agent.PID() != processes[i] {
 			t.Errorf("replica %d was restarted", i)
@@ -187,11 +182,7 @@ func TestACleanStopHandsOver(t *testing.T) {
 	if log, err := os.ReadFile(leader.Log()); err != nil || !bytes.Contains(log, []byte("terminated signal received")) {
 		t.Errorf("the log does not say why the agent has stopped: %v", err)
 	}
-	t.Cleanup(func() {
-		if err := leader.Restart(context.WithoutCancel(t.Context())); err != nil {
-			t.Error(err)
-		}
-	})
+	testkit.Cleanup(t, func() error { return leader.Restart(context.WithoutCancel(t.Context())) })
 	testkit.Eventually(t, 8*time.Second, func() error { // the retry period is 2 s
 		if now, _ := w.leader(t); now != other {
 			return fmt.Errorf("nobody has taken over")

@@ -2,7 +2,6 @@ package integration
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -125,10 +124,7 @@ func (w *fleet) shares(t *testing.T) {
 	must.Do(t, w.Cluster.Install(t.Context(), filepath.Join(w.Deploy, "tlscertificatedelegation")))
 	w.fill(t, sharedTLS, "b", "localhost", secondName)
 	testkit.Eventually(t, 20*time.Second, func() error { // until the API server serves the kind
-		if got := w.ipTLS(t, "delegate", sharedTLS); got.code != 0 {
-			return errors.New(got.errOut)
-		}
-		return nil
+		return w.ipTLS(t, "delegate", sharedTLS).err()
 	})
 }
 

@@ -189,7 +189,7 @@ func TestAuditLogNamesEverybody(t *testing.T) {
 	kubeconfig := w.userKubeconfig(t, "pinny:password123")
 	w.kubectlAs(t, kubeconfig, "get", "--raw=/api/v1/namespaces/default/configmaps/nobody-reads-this")
 	// The proxy denies what pinny may not do, and forwards what everyone may do.
-	w.succeed(t, w.kubectl, "--kubeconfig="+kubeconfig, "get", "--raw=/version?asked-by=pinny")
+	w.kubectlAs(t, kubeconfig, "get", "--raw=/version?asked-by=pinny").ok(t)
 	testkit.Eventually(t, 5*time.Second, func() error {
 		content, err := os.ReadFile(w.Cluster.AuditLog())
 		if err != nil {
@@ -222,11 +222,7 @@ func TestLeadershipMoves(t *testing.T) {
 	killed, left := w.leader(t)
 	must.Do(t, killed.Kill())
 	died := time.Now()
-	t.Cleanup(func() {
-		if err := killed.Restart(context.WithoutCancel(t.Context())); err != nil {
-			t.Error(err)
-		}
-	})
+	testkit.Cleanup(t, func() error { return killed.Restart(context.WithoutCancel(t.Context())) })
 	if err := presents(left.ProxyAddress(), good); err != nil {
 		t.Errorf("the replica that is left: %v", err)
 	}

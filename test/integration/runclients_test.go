@@ -59,10 +59,7 @@ func TestClients(t *testing.T) {
 	const pod = "for-clients"
 	s.run(t, pod, greet)
 	testkit.Eventually(t, 20*time.Second, func() error { // a permission may still be cached as refused
-		if got := s.kubectl(t, nil, "get", "secrets,pods"); got.code != 0 {
-			return errors.New(got.errOut)
-		}
-		return nil
+		return s.kubectl(t, nil, "get", "secrets,pods").err()
 	})
 	environment := append(s.environment(), "KUBECONFIG="+s.kubeconfig)
 	for _, client := range clientPrograms(pod) {

@@ -77,23 +77,19 @@ func TestWhatReplicasMeasure(t *testing.T) {
 		}
 	}
 	w.putSecret(t, "measured-cert", pairData(w.issue(t, "elsewhere.example.com")))
-	for _, agent := range w.agents {
-		testkit.Eventually(t, 20*time.Second, func() error {
-			if scrape(t, agent)[`pinniped_agent_serving_certificate_findings{code="NameNotCovered",severity="error"}`] != 1 {
-				return errors.New("no refusal is measured")
-			}
-			return nil
-		})
-	}
+	w.everyReplica(t, 20*time.Second, func(agent *devinstall.Agent) error {
+		if scrape(t, agent)[`pinniped_agent_serving_certificate_findings{code="NameNotCovered",severity="error"}`] != 1 {
+			return errors.New("no refusal is measured")
+		}
+		return nil
+	})
 	w.putSecret(t, "measured-cert", pairData(pair))
-	for _, agent := range w.agents {
-		testkit.Eventually(t, 20*time.Second, func() error {
-			if _, refused := scrape(t, agent)[`pinniped_agent_serving_certificate_findings{code="NameNotCovered",severity="error"}`]; refused {
-				return errors.New("the refusal is still measured")
-			}
-			return nil
-		})
-	}
+	w.everyReplica(t, 20*time.Second, func(agent *devinstall.Agent) error {
+		if _, refused := scrape(t, agent)[`pinniped_agent_serving_certificate_findings{code="NameNotCovered",severity="error"}`]; refused {
+			return errors.New("the refusal is still measured")
+		}
+		return nil
+	})
 	if leaders != 1 {
 		t.Errorf("%v replicas lead", leaders)
 	}
@@ -111,14 +107,12 @@ func TestTheUpstreamCredentialIsWatched(t *testing.T) {
 	w := needsCluster(t)
 	w.external(t, "watched-cert", pairData(w.issue(t, "localhost")))
 	const metric = "pinniped_agent_upstream_credential_excess_rules"
-	for _, agent := range w.agents {
-		testkit.Eventually(t, 20*time.Second, func() error {
-			if rules, known := scrape(t, agent)[metric]; !known || rules != 0 {
-				return fmt.Errorf("as shipped, %v rules are too many (known: %t)", rules, known)
-			}
-			return nil
-		})
-	}
+	w.everyReplica(t, 20*time.Second, func(agent *devinstall.Agent) error {
+		if rules, known := scrape(t, agent)[metric]; !known || rules != 0 {
+			return fmt.Errorf("as shipped, %v rules are too many (known: %t)", rules, known)
+		}
+		return nil
+	})
 	w.waitForStatus(t, "Listening", "")
 
 	binding := &rbacv1.ClusterRoleBinding{
@@ -155,19 +149,17 @@ func TestTheUpstreamCredentialIsWatched(t *testing.T) {
 	) {
 		t.Errorf("the status does not name the binding: %s", message)
 	}
-	for _, agent := range w.agents {
-		testkit.Eventually(t, 20*time.Second, func() error {
-			log, err := os.ReadFile(agent.Log())
-			if err != nil {
-				return err
-			}
-			if rules := scrape(t, agent)[metric]; rules == 0 ||
-				!strings.Contains(string(log), `"level":"WARN","msg":"Found excess permissions of the upstream credential"`) {
-				return fmt.Errorf("%v rules, or nothing in the log", rules)
-			}
-			return agent.Ready(t.Context())
-		})
-	}
+	w.everyReplica(t, 20*time.Second, func(agent *devinstall.Agent) error {
+		log, err := os.ReadFile(agent.Log())
+		if err != nil {
+			return err
+		}
+		if rules := scrape(t, agent)[metric]; rules == 0 ||
+			!strings.Contains(string(log), `"level":"WARN","msg":"Found excess permissions of the upstream credential"`) {
+			return fmt.Errorf("%v rules, or nothing in the log", rules)
+		}
+		return agent.Ready(t.Context())
+	})
 
 	remove()
 	restart()

@@ -1,7 +1,6 @@
 package integration
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -74,14 +73,12 @@ func TestStatusShowsWhatIsServed(t *testing.T) {
 		return errors.New("there is no event about the key that does not belong to the certificate")
 	})
 	const metric = `pinniped_agent_serving_certificate_findings{code="KeyMismatch",severity="error"}`
-	for _, agent := range w.agents {
-		testkit.Eventually(t, 10*time.Second, func() error {
-			if scrape(t, agent)[metric] != 1 {
-				return errors.New("the metrics do not tell of it")
-			}
-			return nil
-		})
-	}
+	w.everyReplica(t, 10*time.Second, func(agent *devinstall.Agent) error {
+		if scrape(t, agent)[metric] != 1 {
+			return errors.New("the metrics do not tell of it")
+		}
+		return nil
+	})
 	w.putSecret(t, "told-cert", pairData(next))
 	w.waitForServed(t, 20*time.Second, next, 2, 2)
 
@@ -92,12 +89,12 @@ func TestStatusShowsWhatIsServed(t *testing.T) {
 	_, follower := w.leader(t)
 	must.Do(t, follower.Kill())
 	w.waitForServed(t, 70*time.Second, next, 1, 1)
-	must.Do(t, follower.Restart(context.WithoutCancel(t.Context())))
+	start(t, follower)
 	w.waitForServed(t, 30*time.Second, next, 2, 2)
 	// A replica that stops cleanly is removed from the status within seconds.
 	must.Do(t, follower.Stop())
 	w.waitForServed(t, 10*time.Second, next, 1, 1)
-	must.Do(t, follower.Restart(context.WithoutCancel(t.Context())))
+	start(t, follower)
 	w.waitForServed(t, 30*time.Second, next, 2, 2)
 }
 

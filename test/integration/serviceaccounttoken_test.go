@@ -35,11 +35,7 @@ func accountTokens(t *testing.T) *world {
 	needsCluster(t)
 	w, err := newWorld(t.Context(), t.TempDir())
 	if w != nil && w.Installation != nil {
-		t.Cleanup(func() {
-			if err := w.Cluster.Stop(); err != nil {
-				t.Error(err)
-			}
-		})
+		testkit.Cleanup(t, w.Cluster.Stop)
 	}
 	must.Do(t, err)
 	must.Do(t, w.Install(t.Context()))
@@ -131,11 +127,11 @@ func TestLoginsByTokensOfServiceAccounts(t *testing.T) {
 	}
 
 	t.Run("stock kubectl", func(t *testing.T) {
-		if out := w.succeed(t, w.kubectl, "--kubeconfig="+user, "auth", "whoami", "--output=json"); !strings.Contains(
+		if out := w.kubectlAs(t, user, "auth", "whoami", "--output=json").ok(t).out; !strings.Contains(
 			out, `"username": "pinny"`) || !strings.Contains(out, `"group-for-mtls"`) {
 			t.Errorf("kubectl is %s", out)
 		}
-		w.succeed(t, w.kubectl, "--kubeconfig="+user, "get", "configmaps", "--namespace=default")
+		w.kubectlAs(t, user, "get", "configmaps", "--namespace=default").ok(t)
 		w.kubectlAs(t, user, "get", "secrets").fails(t, `User "pinny" cannot list resource "secrets"`)
 	})
 	t.Run("the audit log names the account and the user", func(t *testing.T) {
@@ -168,7 +164,7 @@ func TestLoginsByTokensOfServiceAccounts(t *testing.T) {
 		w.kubectlAs(t, user, "get", "configmaps").fails(t, "your kubeconfig is out of date")
 		environment := []string{"KUBECONFIG=" + user, "PINNIPED_UPDATE_KUBECONFIG=true"}
 		w.runWith(t, environment, nil, w.kubectl, "get", "configmaps").fails(t, "is now up to date: run the command again")
-		out := w.succeed(t, w.kubectl, "--kubeconfig="+user, "auth", "whoami", "--output=jsonpath={.status.userInfo.groups}")
+		out := w.kubectlAs(t, user, "auth", "whoami", "--output=jsonpath={.status.userInfo.groups}").ok(t).out
 		if strings.Contains(out, "group-for-mtls") || !strings.Contains(out, "other") {
 			t.Errorf("the groups are %s", out)
 		}
@@ -189,7 +185,7 @@ func TestLoginsByTokensOfServiceAccounts(t *testing.T) {
 		w.waitForTokens(t, configv1alpha1.ReasonIssuingTokens)
 		fresh := filepath.Join(t.TempDir(), "fresh.yaml")
 		w.asAdmin(t, "get", "kubeconfig", "--static-token=pinny:password123", "--output="+fresh).ok(t)
-		w.succeed(t, w.kubectl, "--kubeconfig="+fresh, "get", "configmaps", "--namespace=default")
+		w.kubectlAs(t, fresh, "get", "configmaps", "--namespace=default").ok(t)
 		if out := r.types(t, blocks[3]); !strings.Contains(out, `" deleted`) {
 			t.Errorf("no service account was deleted: %s", out)
 		}

@@ -68,12 +68,7 @@ func startStreams(t *testing.T) *streams {
 	s.run(t, "warm-up", repeat)
 	// A denial may still be cached, and the API server may not have noticed that the APIs are available again after the
 	// test before stopped the agents.
-	testkit.Eventually(t, 30*time.Second, func() error {
-		if got := s.kubectl(t, nil, "exec", "warm-up", "--", "true"); got.code != 0 {
-			return fmt.Errorf("kubectl exec: %s", got.errOut)
-		}
-		return nil
-	})
+	testkit.Eventually(t, 30*time.Second, func() error { return s.kubectl(t, nil, "exec", "warm-up", "--", "true").err() })
 	return s
 }
 

@@ -147,9 +147,11 @@ func TestTransitions(t *testing.T) {
 		w.putSecret(t, "transition-b", withCA(first, other.CertPEM()))
 		served(first, other.CertPEM())
 		w.putSecret(t, "transition-b", withCA(second, other.CertPEM()))
-		for _, agent := range w.agents {
-			testkit.Eventually(t, 20*time.Second, func() error { return presentsChain(agent.ProxyAddress(), second.CertPEM) })
-		}
+		w.everyReplica(
+			t,
+			20*time.Second,
+			func(agent *devinstall.Agent) error { return presentsChain(agent.ProxyAddress(), second.CertPEM) },
+		)
 		b = second
 	})
 	step("the name of the generated Secret", func() {
@@ -164,15 +166,7 @@ func TestTransitions(t *testing.T) {
 		// The user's Secret has the name of the generated one, and the agent does not overwrite it.
 		w.deleteSecret(t, generatedSecret)
 		w.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) { s.TLS = nil })
-		for _, agent := range w.agents {
-			testkit.Eventually(t, 30*time.Second, func() error {
-				certificate, err := presented(agent.ProxyAddress())
-				if err == nil && certificate.Issuer.CommonName != "Pinniped Impersonation Proxy Serving CA" {
-					err = fmt.Errorf("a certificate of %s is served", certificate.Issuer)
-				}
-				return err
-			})
-		}
+		w.everyReplica(t, 30*time.Second, presentsGenerated)
 		testkit.Eventually(t, 20*time.Second, func() error {
 			if w.strategy(t).Reason != configv1alpha1.ReasonListening || !bytes.Equal(w.publishedBundle(t), generatedBundle) {
 				return errors.New("another CA than before is published")
@@ -271,11 +265,7 @@ func TestFreshInstallWithAnExternalCertificate(t *testing.T) {
 		"names.impersonationCACertificateSecret=fresh-ca",
 		"names.impersonationSignerSecret=fresh-signer",
 	))(t)
-	t.Cleanup(func() {
-		if err := agent.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	testkit.Cleanup(t, agent.Stop)
 	must.Do(t, w.PointAt(t.Context(), w.agents[0]))
 	testkit.Eventually(t, 40*time.Second, func() error {
 		return errors.Join(presents(agent.ProxyAddress(), pair), agent.Ready(t.Context()))

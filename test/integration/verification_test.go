@@ -6,7 +6,6 @@ import (
 
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
-	"github.com/pinniped-toolkit/pinniped/test/testkit"
 	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
@@ -40,11 +39,8 @@ func TestAWrongNameWithoutVerification(t *testing.T) {
 	use("unverified-wrong", "")
 	w.waitForStatus(t, "ErrorDuringSetup", string(certs.NameNotCovered))
 	_, follower := w.leader(t)
-	must.Do(t, follower.Kill())
-	must.Do(t, follower.Restart(t.Context()))
-	for _, agent := range w.agents {
-		testkit.Eventually(t, 30*time.Second, func() error { return presents(agent.ProxyAddress(), good) })
-	}
+	kill(t, follower)
+	w.allPresent(t, 30*time.Second, good)
 
 	use("unverified-wrong", configv1alpha1.VerificationWarn)
 	w.waitForServed(t, 60*time.Second, wrong, 2, 2)

@@ -34,11 +34,7 @@ func Cluster(t *testing.T, options devcluster.Options, manifests ...string) *dev
 	if err != nil {
 		t.Fatalf("starting a control plane: %v\n%s", err, steps.String())
 	}
-	t.Cleanup(func() {
-		if err := cluster.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	Cleanup(t, cluster.Stop)
 	if len(manifests) > 0 {
 		must.Do(t, cluster.Install(ctx, manifests...))
 	}
@@ -53,6 +49,16 @@ func SkipWithoutControllerManager(t *testing.T, err error) {
 	if errors.As(err, &missing) && missing.Program == "kube-controller-manager" {
 		t.Skip(err)
 	}
+}
+
+// Cleanup calls f at the end of the test, which fails if f does.
+func Cleanup(t *testing.T, f func() error) {
+	t.Helper()
+	t.Cleanup(func() {
+		if err := f(); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // Eventually polls check until it returns nil. After the timeout, the test fails with the last error.
