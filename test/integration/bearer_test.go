@@ -1,7 +1,6 @@
 package integration
 
 import (
-	"context"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -45,8 +44,7 @@ func (w *world) trustFor(t *testing.T, name string, idp *issuer.Issuer,
 			TLS: &authenticationv1alpha1.TLSSpec{CertificateAuthorityData: base64.StdEncoding.EncodeToString(idp.CA)},
 		},
 	}
-	must.Do(t, w.admin.Create(t.Context(), object))
-	t.Cleanup(func() { _ = w.admin.Delete(context.WithoutCancel(t.Context()), object) })
+	w.create(t, object)
 	testkit.Eventually(t, 20*time.Second, func() error {
 		if err := w.admin.Get(t.Context(), client.ObjectKeyFromObject(object), object); err != nil {
 			return err
@@ -218,7 +216,7 @@ func TestTokensOfAWebhook(t *testing.T) {
 	hash := must.Get(bcrypt.GenerateFromPassword([]byte("secret"), bcrypt.MinCost))(t)
 	must.Do(t, w.createUser(t.Context(), "temporary", string(hash), "contractors"))
 	user := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: devinstall.LocalUserNamespace, Name: "temporary"}}
-	t.Cleanup(func() { _ = w.admin.Delete(context.WithoutCancel(t.Context()), user) })
+	w.removeAfterwards(t, user)
 	webhook := configv1alpha1.BearerTokenAuthenticator{
 		Kind: configv1alpha1.AuthenticatorKindWebhook, Name: "local-user-authenticator",
 	}

@@ -27,7 +27,7 @@ import (
 func TestABundleInAConfigMap(t *testing.T) {
 	w := needsCluster(t)
 	bundle := &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Namespace: devinstall.Namespace, Name: "webhook-ca"},
+		ObjectMeta: ourMeta("webhook-ca"),
 		Data:       map[string]string{"ca.crt": string(w.webhookSecret(t).Data["caCertificate"])},
 	}
 	webhook := &authenticationv1alpha1.WebhookAuthenticator{
@@ -41,10 +41,7 @@ func TestABundleInAConfigMap(t *testing.T) {
 			},
 		},
 	}
-	w.removeAfterwards(t, bundle, webhook)
-	for _, object := range []client.Object{bundle, webhook} {
-		must.Do(t, w.admin.Create(t.Context(), object))
-	}
+	w.create(t, bundle, webhook)
 	testkit.Eventually(t, 20*time.Second, func() error {
 		if err := w.admin.Get(t.Context(), client.ObjectKeyFromObject(webhook), webhook); err != nil {
 			return err
@@ -64,7 +61,7 @@ func TestTheTrustBundleOfAConfigMap(t *testing.T) {
 	const secret = "trust-manager-tls"
 	next := newCA(t, "Company CA of next year", time.Now())
 	source := &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Namespace: devinstall.Namespace, Name: "company-ca"},
+		ObjectMeta: ourMeta("company-ca"),
 		Data:       map[string]string{"ca-bundle.crt": string(w.pki.CertPEM())},
 	}
 	w.removeAfterwards(t, source)
@@ -79,16 +76,7 @@ func TestTheTrustBundleOfAConfigMap(t *testing.T) {
 	must.Do(t, w.admin.Create(t.Context(), source))
 	w.asAdmin(t, set...).ok(t)
 	w.onlyNow(t)
-	publishes := func(bundle []byte) {
-		t.Helper()
-		testkit.Eventually(t, 20*time.Second, func() error {
-			if got := w.publishedBundle(t); !certs.SameBundle(got, bundle) {
-				return fmt.Errorf("published is %s", got)
-			}
-			return nil
-		})
-	}
-	publishes(w.pki.CertPEM())
+	w.waitForBundle(t, w.pki.CertPEM())
 	roots := x509.NewCertPool()
 	roots.AddCert(w.pki.Certificate())
 	load := w.load(t, roots)
@@ -96,12 +84,12 @@ func TestTheTrustBundleOfAConfigMap(t *testing.T) {
 	source.Data["ca-bundle.crt"] += string(next.CertPEM())
 	must.Do(t, w.admin.Update(t.Context(), source))
 	both := certs.UnionBundle(w.pki.CertPEM(), next.CertPEM())
-	publishes(both)
+	w.waitForBundle(t, both)
 	w.asAdmin(t, "ip-tls", "status").exits(t, 0, `CA bundle from ConfigMap "company-ca"`)
 
 	must.Do(t, w.admin.Delete(t.Context(), source))
 	w.waitForStatus(t, configv1alpha1.ReasonPending, `certificateAuthorityDataSource: ConfigMap "company-ca"`)
-	publishes(both)
+	w.waitForBundle(t, both)
 	if got := w.asAdmin(t, "ip-tls", "status"); !strings.Contains(got.out, "BundleNotFound") &&
 		!strings.Contains(got.out, `ConfigMap "company-ca"`) {
 		t.Errorf("ip-tls status ended with %d and does not name the ConfigMap: %s%s", got.code, got.out, got.errOut)
@@ -135,7 +123,7 @@ func TestTrustManager(t *testing.T) {
 	w.putSecret(t, "company-ca", source)
 	w.putSecret(t, "proxy-tls", pairData(w.issue(t, "localhost")))
 	w.startController(t, "trustmanager", "--trust-namespace="+devinstall.Namespace)
-	written := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: devinstall.Namespace, Name: "company-ca"}}
+	written := &corev1.ConfigMap{ObjectMeta: ourMeta("company-ca")}
 	w.removeAfterwards(t, written)
 	r := w.reader(t)
 	r.notFresh()
@@ -147,12 +135,7 @@ func TestTrustManager(t *testing.T) {
 	both := certs.UnionBundle(w.pki.CertPEM(), newCA(t, "Company CA of next year", time.Now()).CertPEM())
 	source["tls.crt"] = both
 	w.putSecret(t, "company-ca", source)
-	testkit.Eventually(t, 20*time.Second, func() error {
-		if got := w.publishedBundle(t); !certs.SameBundle(got, both) {
-			return fmt.Errorf("published is %s", got)
-		}
-		return nil
-	})
+	w.waitForBundle(t, both)
 }
 
 // TestTheWebhookRepairsItsCertificate shows that the local-user-authenticator repairs its serving certificate in the

@@ -2,7 +2,6 @@ package integration
 
 import (
 	"bytes"
-	"context"
 	"crypto/x509"
 	"fmt"
 	"strings"
@@ -10,8 +9,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	cliresult "github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
@@ -29,11 +26,7 @@ func TestCertManagerRenewsTheCA(t *testing.T) {
 	m := w.installCertManager(t)
 	w.generatedOnly(t)
 	const secret = "by-cert-manager"
-	t.Cleanup(func() {
-		_ = w.admin.Delete(context.WithoutCancel(t.Context()), &corev1.Secret{
-			ObjectMeta: metav1.ObjectMeta{Namespace: devinstall.Namespace, Name: secret},
-		})
-	})
+	w.removeAfterwards(t, &corev1.Secret{ObjectMeta: ourMeta(secret)})
 	m.start(t)
 	m.apply(t, w.asAdmin(t, "ip-tls", "manifest", "--issuer=Issuer/company-ca", "--secret="+secret).out)
 	// ip-tls set waits until cert-manager has issued the certificate.
@@ -61,7 +54,7 @@ func TestCertManagerRenewsTheCA(t *testing.T) {
 	m.renew(t, secret)
 	var issued corev1.Secret
 	testkit.Eventually(t, 30*time.Second, func() error {
-		err := w.admin.Get(t.Context(), types.NamespacedName{Namespace: devinstall.Namespace, Name: secret}, &issued)
+		err := w.admin.Get(t.Context(), ours(secret), &issued)
 		if err == nil && !certs.SameBundle(issued.Data["ca.crt"], next.CertPEM()) {
 			err = fmt.Errorf("cert-manager has issued with this CA: %s", issued.Data["ca.crt"])
 		}
@@ -73,12 +66,7 @@ func TestCertManagerRenewsTheCA(t *testing.T) {
 		t.Errorf("the findings are %+v", waits.Findings)
 	}
 	both := certs.UnionBundle(m.pki.CertPEM(), next.CertPEM())
-	testkit.Eventually(t, 20*time.Second, func() error {
-		if got := w.publishedBundle(t); !certs.SameBundle(got, both) {
-			return fmt.Errorf("published is %s", got)
-		}
-		return nil
-	})
+	w.waitForBundle(t, both)
 	before.enough(t, 200)
 	everywhere(nil, first.Raw)
 	status := w.status(t)

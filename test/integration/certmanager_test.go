@@ -16,7 +16,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
 	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
@@ -112,7 +111,7 @@ func (m *certManager) renew(t *testing.T, name string) {
 	certificate.SetAPIVersion("cert-manager.io/v1")
 	certificate.SetKind("Certificate")
 	testkit.Eventually(t, 10*time.Second, func() error {
-		key := types.NamespacedName{Namespace: devinstall.Namespace, Name: name}
+		key := ours(name)
 		if err := m.admin.Get(t.Context(), key, certificate); err != nil {
 			return err
 		}
@@ -140,11 +139,7 @@ func TestCertManager(t *testing.T) {
 		"--kubeconfig=" + w.Cluster.AdminKubeconfig(),
 	}
 	w.run(t, w.cli, set...).exits(t, 3, "SecretNotFound")
-	t.Cleanup(func() { // another run would find it
-		_ = w.admin.Delete(context.WithoutCancel(t.Context()), &corev1.Secret{
-			ObjectMeta: metav1.ObjectMeta{Namespace: devinstall.Namespace, Name: secret},
-		})
-	})
+	w.removeAfterwards(t, &corev1.Secret{ObjectMeta: ourMeta(secret)})
 
 	m.apply(t, w.asAdmin(t, "ip-tls", "manifest", "--issuer=Issuer/company-ca", "--secret="+secret).out)
 	var out, errOut testkit.Buffer

@@ -12,7 +12,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
@@ -26,13 +25,7 @@ import (
 // signing returns its own world: a cluster with a kube-controller-manager, and the agent with deploy/clustersigner.
 func signing(t *testing.T) *world {
 	t.Helper()
-	needsCluster(t)
-	w, err := newWorldOn(t.Context(), t.TempDir(), devcluster.Options{ControllerManager: true})
-	if w != nil && w.Installation != nil {
-		testkit.Cleanup(t, w.Cluster.Stop)
-	}
-	testkit.SkipWithoutControllerManager(t, err)
-	must.Do(t, err)
+	w := ownWorld(t, devcluster.Options{ControllerManager: true})
 	overlay := t.TempDir()
 	deploy := must.Get(filepath.Rel(overlay, w.Deploy))(t)
 	content := fmt.Sprintf(
@@ -45,14 +38,7 @@ func signing(t *testing.T) *world {
 	// The agent does not run in a pod: it gets the configuration of the overlay.
 	w.Config = w.kubectlDoes(t, "--namespace="+devinstall.Namespace,
 		"get", "configmap", "pinniped-concierge-agent", `--output=jsonpath={.data.pinniped\.yaml}`)
-
-	info := must.Get(clientcmd.Write(clientcmdapi.Config{Clusters: map[string]*clientcmdapi.Cluster{
-		"": {Server: w.Cluster.URL(), CertificateAuthorityData: w.Cluster.CABundle()},
-	}}))(t)
-	must.Do(t, w.admin.Create(t.Context(), &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespacePublic, Name: "cluster-info"},
-		Data:       map[string]string{"kubeconfig": string(info)},
-	}))
+	must.Do(t, w.admin.Create(t.Context(), w.clusterInfo(t, w.Cluster.URL())))
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	must.Do(t, w.startAll(ctx, []string{"shutdownDelay=0s"}, "agent-a", "agent-b"))
@@ -61,21 +47,11 @@ func signing(t *testing.T) *world {
 	w.agents = []*devinstall.Agent{other, leader}
 	must.Do(t, w.PointAt(t.Context(), other))
 	must.Do(t, w.WaitAvailable(ctx))
-	testkit.Eventually(t, 10*time.Second, func() error { // the agent writes its status meanwhile
-		issuer := w.signingIssuer(t)
-		issuer.Spec.ImpersonationProxy.Mode = configv1alpha1.ImpersonationProxyModeEnabled
-		issuer.Spec.ImpersonationProxy.Service.Type = configv1alpha1.ServiceTypeNone
-		issuer.Spec.ImpersonationProxy.ExternalEndpoint = w.agents[0].ProxyAddress()
-		return w.admin.Update(t.Context(), issuer)
+	w.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) {
+		s.Mode, s.ExternalEndpoint = configv1alpha1.ImpersonationProxyModeEnabled, w.agents[0].ProxyAddress()
+		s.Service.Type = configv1alpha1.ServiceTypeNone
 	})
 	return w
-}
-
-func (w *world) signingIssuer(t *testing.T) *configv1alpha1.CredentialIssuer {
-	t.Helper()
-	var issuer configv1alpha1.CredentialIssuer
-	must.Do(t, w.admin.Get(t.Context(), types.NamespacedName{Name: devinstall.CredentialIssuer}, &issuer))
-	return &issuer
 }
 
 // waitForStrategies waits until both strategies have these reasons, and returns them.
@@ -86,7 +62,7 @@ func (w *world) waitForStrategies(
 	t.Helper()
 	var found []configv1alpha1.CredentialIssuerStrategy
 	testkit.Eventually(t, time.Minute, func() error {
-		found = w.signingIssuer(t).Status.Strategies
+		found = w.issuer(t).Status.Strategies
 		if len(found) != 2 || found[0].Type != configv1alpha1.StrategyKubeClusterSigningCertificate ||
 			found[0].Reason != cluster || found[1].Reason != proxy {
 			return fmt.Errorf("the strategies are %+v", found)
@@ -96,19 +72,23 @@ func (w *world) waitForStrategies(
 	return found
 }
 
-// moveAPIServer changes the address of the API server in the cluster-info, and waits until the status has it.
-func (w *world) moveAPIServer(t *testing.T, server string) {
+func (w *world) clusterInfo(t *testing.T, server string) *corev1.ConfigMap {
 	t.Helper()
 	info := must.Get(clientcmd.Write(clientcmdapi.Config{Clusters: map[string]*clientcmdapi.Cluster{
 		"": {Server: server, CertificateAuthorityData: w.Cluster.CABundle()},
 	}}))(t)
-	var object corev1.ConfigMap
-	must.Do(t, w.admin.Get(
-		t.Context(), types.NamespacedName{Namespace: metav1.NamespacePublic, Name: "cluster-info"}, &object))
-	object.Data["kubeconfig"] = string(info)
-	must.Do(t, w.admin.Update(t.Context(), &object))
+	return &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespacePublic, Name: "cluster-info"},
+		Data:       map[string]string{"kubeconfig": string(info)},
+	}
+}
+
+// moveAPIServer changes the address of the API server in the cluster-info, and waits until the status has it.
+func (w *world) moveAPIServer(t *testing.T, server string) {
+	t.Helper()
+	must.Do(t, w.admin.Update(t.Context(), w.clusterInfo(t, server)))
 	testkit.Eventually(t, 30*time.Second, func() error {
-		frontend := w.signingIssuer(t).Status.Strategies[0].Frontend
+		frontend := w.issuer(t).Status.Strategies[0].Frontend
 		if frontend == nil || frontend.TokenCredentialRequestAPIInfo.Server != server {
 			return fmt.Errorf("clients are told %+v", frontend)
 		}

@@ -44,11 +44,7 @@ func TestDelegation(t *testing.T) {
 	roots := x509.NewCertPool() // the CA of the shared certificate, and the generated one
 	roots.AddCert(w.pki.Certificate())
 	roots.AppendCertsFromPEM(w.publishedBundle(t))
-	err := w.admin.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: owners}})
-	if client.IgnoreAlreadyExists(err) != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { w.endSharing(t) })
+	w.owners(t)
 	kubectl := func(args ...string) string {
 		t.Helper()
 		return w.succeed(
@@ -187,6 +183,13 @@ func TestDelegation(t *testing.T) {
 	}
 }
 
+// owners creates the namespace until the end of the test.
+func (w *world) owners(t *testing.T) {
+	t.Helper()
+	w.namespace(t, owners)
+	t.Cleanup(func() { w.endSharing(t) })
+}
+
 // endSharing deletes all objects for the shared Secret one by one: the cluster has no controller that deletes the
 // objects of a deleted namespace.
 func (w *world) endSharing(t *testing.T) {
@@ -209,9 +212,7 @@ func (w *world) endSharing(t *testing.T) {
 
 func (w *world) putShared(t *testing.T, pair *certs.KeyPair) {
 	t.Helper()
-	data := pairData(pair)
-	data["ca.crt"] = w.pki.CertPEM()
-	w.putSharedData(t, data)
+	w.putSharedData(t, withCA(pair, w.pki.CertPEM()))
 }
 
 func (w *world) putSharedData(t *testing.T, data map[string][]byte) {

@@ -20,7 +20,7 @@ func TestADeletedCredentialIssuer(t *testing.T) {
 	w := needsCluster(t)
 	w.generatedOnly(t)
 	good := w.issue(t, "localhost")
-	w.putSecret(t, "deleted-cert", withBundle(w, good))
+	w.putSecret(t, "deleted-cert", withCA(good, w.pki.CertPEM()))
 	w.asAdmin(t, "ip-tls", "set", "--secret=deleted-cert", "--ca-from-secret", "--allow=OldClientsBreak",
 		"--timeout=60s").ok(t)
 	w.waitForServed(t, 20*time.Second, good, 2, 2)
@@ -43,7 +43,7 @@ func TestADeletedCredentialIssuer(t *testing.T) {
 	if err := w.admin.Get(t.Context(), name, &after); !apierrors.IsNotFound(err) {
 		t.Errorf("it was created again: %v", err)
 	}
-	w.putSecret(t, "deleted-cert", withBundle(w, good))
+	w.putSecret(t, "deleted-cert", withCA(good, w.pki.CertPEM()))
 	after = configv1alpha1.CredentialIssuer{ObjectMeta: metav1.ObjectMeta{Name: name.Name}, Spec: before.Spec}
 	must.Do(t, w.admin.Create(t.Context(), &after))
 	w.waitForStatus(t, "Listening", "")

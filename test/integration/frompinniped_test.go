@@ -12,7 +12,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -158,7 +157,7 @@ func (m *migration) read(t *testing.T, name string) string {
 // get reads an object of the agent's namespace.
 func (m *migration) get(t *testing.T, name string, into client.Object) {
 	t.Helper()
-	must.Do(t, m.admin.Get(t.Context(), types.NamespacedName{Namespace: devinstall.Namespace, Name: name}, into))
+	must.Do(t, m.admin.Get(t.Context(), ours(name), into))
 }
 
 func (m *migration) deploymentSpec(t *testing.T) appsv1.DeploymentSpec {

@@ -12,8 +12,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/status"
 	cliresult "github.com/pinniped-toolkit/pinniped/internal/cli/result"
@@ -47,10 +45,8 @@ func (w *world) status(t *testing.T) (found cliresult.Status) {
 func TestHintsAreTyped(t *testing.T) {
 	w := needsCluster(t)
 	var old *certs.CA // the CA that the user trusts
-	withCA := func(ca *certs.CA) map[string][]byte {
-		data := pairData(issueAt(t, ca, time.Now(), 90*24*time.Hour, "localhost"))
-		data["ca.crt"] = ca.CertPEM()
-		return data
+	of := func(ca *certs.CA) map[string][]byte {
+		return withCA(issueAt(t, ca, time.Now(), 90*24*time.Hour, "localhost"), ca.CertPEM())
 	}
 	spec := func(change func(*configv1alpha1.ImpersonationProxySpec)) func(*testing.T) {
 		return func(t *testing.T) {
@@ -60,13 +56,9 @@ func TestHintsAreTyped(t *testing.T) {
 	}
 	share := func(t *testing.T) {
 		t.Helper()
-		err := w.admin.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: owners}})
-		if client.IgnoreAlreadyExists(err) != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { w.endSharing(t) })
+		w.owners(t)
 		must.Do(t, w.Cluster.Install(t.Context(), filepath.Join(w.Deploy, "tlscertificatedelegation")))
-		w.putSharedData(t, withCA(old))
+		w.putSharedData(t, of(old))
 		testkit.Eventually(t, 20*time.Second, func() error { return w.types(t, "pinniped ip-tls delegate "+sharedTLS).err() })
 	}
 	revoke := func(t *testing.T) {
@@ -100,7 +92,7 @@ func TestHintsAreTyped(t *testing.T) {
 				w.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) {
 					s.TLS.CATransition = configv1alpha1.CATransitionImmediate
 				})
-				w.putSecret(t, secret, withCA(newCA(t, "Another CA", time.Now())))
+				w.putSecret(t, secret, of(newCA(t, "Another CA", time.Now())))
 			},
 		},
 		{
@@ -121,7 +113,7 @@ func TestHintsAreTyped(t *testing.T) {
 			}
 			if tt.secret == "" {
 				tt.secret = secret
-				w.putSecret(t, secret, withCA(old))
+				w.putSecret(t, secret, of(old))
 			}
 			set := "pinniped ip-tls set --ca-from-secret --timeout=60s --allow OldClientsBreak --secret " + tt.secret
 			w.types(t, set).ok(t)
@@ -165,9 +157,7 @@ func TestKubectlHints(t *testing.T) {
 	issuer := w.issuer(t)
 	testkit.Eventually(t, 20*time.Second, func() error {
 		var service corev1.Service
-		return w.admin.Get(t.Context(), client.ObjectKey{
-			Namespace: devinstall.Namespace, Name: issuer.Status.Objects.ClusterIPService,
-		}, &service)
+		return w.admin.Get(t.Context(), ours(issuer.Status.Objects.ClusterIPService), &service)
 	})
 	findings := must.Get(os.ReadFile("../../pkg/apis/config/v1alpha1/findings.go"))(t)
 	codes := []string{"", "AgentNotRunning", "NoAnswer", "GeneratedServes"}

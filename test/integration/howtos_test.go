@@ -1,7 +1,6 @@
 package integration
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -45,18 +44,6 @@ func (r *reader) distribute(t *testing.T, name string) {
 	r.file(t, name, content)
 }
 
-// removeAfterwards deletes objects that a document creates when the test ends.
-func (w *world) removeAfterwards(t *testing.T, objects ...client.Object) {
-	t.Helper()
-	t.Cleanup(func() {
-		for _, object := range objects {
-			if err := w.admin.Delete(context.WithoutCancel(t.Context()), object); client.IgnoreNotFound(err) != nil {
-				t.Error(err)
-			}
-		}
-	})
-}
-
 func (w *world) namespace(t *testing.T, name string) {
 	t.Helper()
 	err := w.admin.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
@@ -70,13 +57,10 @@ func (w *world) issueAsCertManager(t *testing.T, name string) {
 	t.Helper()
 	certificate := &unstructured.Unstructured{}
 	certificate.SetGroupVersionKind(schema.GroupVersionKind{Group: "cert-manager.io", Version: "v1", Kind: "Certificate"})
-	key := types.NamespacedName{Namespace: devinstall.Namespace, Name: name}
-	must.Do(t, w.admin.Get(t.Context(), key, certificate))
+	must.Do(t, w.admin.Get(t.Context(), ours(name), certificate))
 	names, _, _ := unstructured.NestedStringSlice(certificate.Object, "spec", "dnsNames")
 	secret, _, _ := unstructured.NestedString(certificate.Object, "spec", "secretName")
-	data := pairData(w.issue(t, names...))
-	data["ca.crt"] = w.pki.CertPEM()
-	w.putSecret(t, secret, data)
+	w.putSecret(t, secret, withCA(w.issue(t, names...), w.pki.CertPEM()))
 }
 
 func TestHowToExternalCertificate(t *testing.T) {
@@ -91,7 +75,7 @@ func TestHowToExternalCertificate(t *testing.T) {
 	must.Do(t, w.admin.Get(t.Context(), types.NamespacedName{Name: "local-user-authenticator"}, webhook))
 	webhook.ObjectMeta = metav1.ObjectMeta{Name: "my-webhook"}
 	must.Do(t, w.admin.Create(t.Context(), webhook))
-	binding := metav1.ObjectMeta{Namespace: devinstall.Namespace, Name: "pinniped-ip-tls-operator"}
+	binding := ourMeta("pinniped-ip-tls-operator")
 	w.removeAfterwards(t, webhook, &rbacv1.RoleBinding{ObjectMeta: binding},
 		&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: binding.Name}})
 	serves := func(secret string) {
@@ -129,7 +113,7 @@ func TestHowToRotateCA(t *testing.T) {
 	r.distribute(t, "kubeconfigs/pinny.yaml")
 	w.use(t)
 	w.removeAfterwards(t, &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: devinstall.Namespace, Name: "proxy-tls-2027"},
+		ObjectMeta: ourMeta("proxy-tls-2027"),
 	})
 	printed := r.reads(t, "docs/howto/rotate-ca.md", map[string]func(){
 		"ip-tls undo": func() {
@@ -171,13 +155,11 @@ func TestHowToSharedWildcard(t *testing.T) {
 	r := w.administrator(t)
 	r.notFresh()
 	w.namespace(t, "shared")
-	data := pairData(w.issue(t, "localhost"))
-	data["ca.crt"] = w.pki.CertPEM()
 	secret := &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "shared", Name: "wildcard-tls"}, Type: corev1.SecretTypeTLS, Data: data,
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shared", Name: "wildcard-tls"}, Type: corev1.SecretTypeTLS,
+		Data: withCA(w.issue(t, "localhost"), w.pki.CertPEM()),
 	}
-	must.Do(t, w.admin.Create(t.Context(), secret))
-	w.removeAfterwards(t, secret)
+	w.create(t, secret)
 	t.Cleanup(func() { w.endSharing(t) })
 	printed := r.reads(t, "docs/howto/shared-wildcard-certificate.md", nil)
 	if explained := printed[len(printed)-2]; strings.Count(explained, " yes ") != 3 {

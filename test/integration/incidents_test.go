@@ -12,9 +12,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
@@ -114,7 +112,7 @@ func TestACloudMovesTheLoadBalancer(t *testing.T) {
 				return errors.New("the status names no Service")
 			}
 			var service corev1.Service
-			name := client.ObjectKey{Namespace: devinstall.Namespace, Name: objects.LoadBalancerService}
+			name := ours(objects.LoadBalancerService)
 			if err := w.admin.Get(t.Context(), name, &service); err != nil {
 				return err
 			}

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
 	"github.com/pinniped-toolkit/pinniped/internal/serving"
@@ -84,8 +83,7 @@ func (w *world) kill(t *testing.T, args []string, reached func() bool) {
 func (w *world) retirements(t *testing.T) map[string]string {
 	t.Helper()
 	var kept corev1.ConfigMap
-	name := types.NamespacedName{Namespace: devinstall.Namespace, Name: "pinniped-concierge-revisions"}
-	must.Do(t, w.admin.Get(t.Context(), name, &kept))
+	must.Do(t, w.admin.Get(t.Context(), ours("pinniped-concierge-revisions"), &kept))
 	maps.DeleteFunc(kept.Data, func(key, _ string) bool { return !strings.HasPrefix(key, serving.RetiredPrefix) })
 	return kept.Data
 }

@@ -73,6 +73,17 @@ func (w *world) publishedBundle(t *testing.T) []byte {
 	return bundle
 }
 
+// waitForBundle waits until the status has this CA bundle.
+func (w *world) waitForBundle(t *testing.T, bundle []byte) {
+	t.Helper()
+	testkit.Eventually(t, 20*time.Second, func() error {
+		if got := w.publishedBundle(t); !certs.SameBundle(got, bundle) {
+			return fmt.Errorf("another CA bundle is published:\n%s", got)
+		}
+		return nil
+	})
+}
+
 // trusted returns the CA bundle of the cluster in a kubeconfig.
 func trusted(t *testing.T, path string) []byte {
 	t.Helper()

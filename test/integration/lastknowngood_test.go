@@ -9,10 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
@@ -41,10 +38,7 @@ func TestARestartWhileTheSecretIsBad(t *testing.T) {
 
 	// Without the backup there is no certificate to serve.
 	stop(t, w.agents...)
-	must.Do(t, w.admin.Delete(
-		t.Context(),
-		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: devinstall.Namespace, Name: lastKnownGoodSecret}},
-	))
+	must.Do(t, w.admin.Delete(t.Context(), &corev1.Secret{ObjectMeta: ourMeta(lastKnownGoodSecret)}))
 	start(t, w.agents...)
 	w.waitForStatus(t, "ErrorDuringSetup", string(certs.KeyMismatch))
 	testkit.Eventually(t, 30*time.Second, func() error {
@@ -70,11 +64,7 @@ func TestARestartWhileTheSecretIsBad(t *testing.T) {
 	w.generatedOnly(t)
 	testkit.Eventually(t, 20*time.Second, func() error {
 		var secret corev1.Secret
-		err := w.admin.Get(
-			t.Context(),
-			types.NamespacedName{Namespace: devinstall.Namespace, Name: lastKnownGoodSecret},
-			&secret,
-		)
+		err := w.admin.Get(t.Context(), ours(lastKnownGoodSecret), &secret)
 		if !apierrors.IsNotFound(err) {
 			return fmt.Errorf("the copy is still there: %w", err)
 		}

@@ -22,7 +22,6 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
 	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
@@ -57,7 +56,7 @@ func (w *world) onlyNow(t *testing.T) {
 	t.Helper()
 	testkit.Eventually(t, 10*time.Second, func() error {
 		var kept corev1.ConfigMap
-		name := types.NamespacedName{Namespace: devinstall.Namespace, Name: "pinniped-concierge-revisions"}
+		name := ours("pinniped-concierge-revisions")
 		if err := w.admin.Get(t.Context(), name, &kept); err != nil {
 			return client.IgnoreNotFound(err)
 		}
@@ -115,8 +114,7 @@ func TestTheWholeLine(t *testing.T) {
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
 		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "Group", Name: "group-for-mtls"}},
 	}
-	must.Do(t, w.admin.Create(t.Context(), binding))
-	t.Cleanup(func() { _ = w.admin.Delete(context.WithoutCancel(t.Context()), binding) })
+	w.create(t, binding)
 	// A new permission must take effect within a second.
 	testkit.Eventually(
 		t,
@@ -216,10 +214,7 @@ func TestRenewalUnderAWatch(t *testing.T) {
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
 		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "pinny"}},
 	}
-	for _, object := range []client.Object{role, binding} {
-		must.Do(t, w.admin.Create(t.Context(), object))
-		t.Cleanup(func() { _ = w.admin.Delete(context.WithoutCancel(t.Context()), object) })
-	}
+	w.create(t, role, binding)
 	kubeconfig := w.userKubeconfig(t, "pinny:password123")
 	testkit.Eventually(t, 5*time.Second, func() error { return w.kubectlAs(t, kubeconfig, "get", "configmaps").err() })
 

@@ -28,6 +28,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
 	"github.com/pinniped-toolkit/pinniped/pkg/apis"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // world is the environment of the tests, usually shared: a cluster with the product installed, two replicas of the
@@ -40,6 +42,8 @@ type world struct {
 	cli     string // bin/pinniped
 	kubectl string
 	pki     *certs.CA
+	// issuerName is the name of the CredentialIssuer, if it is not the default one.
+	issuerName string
 	// freshLog is the replicas' log from before the tests.
 	freshLog []string
 	// ownPermissions means that the agent has other permissions than the shipped ones.
@@ -75,7 +79,7 @@ func runAll(m *testing.M) int {
 	clusters = directory
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
-	shared, err = newWorld(ctx, directory)
+	shared, err = newWorld(ctx, directory, devcluster.Options{})
 	if shared != nil && shared.Installation != nil {
 		defer shared.Cluster.Stop() //nolint:errcheck // the process ends
 	}
@@ -114,11 +118,6 @@ func showTail(path string) {
 	_, _ = fmt.Fprintf(os.Stderr, "--- the end of %s\n%s\n", path, strings.Join(lines, "\n"))
 }
 
-// newWorld starts a cluster without the product. It uses the programs of the shared world, which builds them.
-func newWorld(ctx context.Context, directory string) (*world, error) {
-	return newWorldOn(ctx, directory, devcluster.Options{})
-}
-
 // auditPolicy logs every request, without its body.
 const auditPolicy = `
 apiVersion: audit.k8s.io/v1
@@ -127,8 +126,8 @@ rules: [{level: Metadata}]
 omitStages: [RequestReceived]
 `
 
-// newWorldOn is newWorld with options for the cluster.
-func newWorldOn(ctx context.Context, directory string, options devcluster.Options) (*world, error) {
+// newWorld starts a cluster without the product. It uses the programs of the shared world, which builds them.
+func newWorld(ctx context.Context, directory string, options devcluster.Options) (*world, error) {
 	root, err := filepath.Abs(filepath.Join("..", ".."))
 	if err != nil {
 		return nil, err
@@ -168,6 +167,19 @@ func newWorldOn(ctx context.Context, directory string, options devcluster.Option
 		return w, err
 	}
 	return w, nil
+}
+
+// ownWorld returns a world without the product that only this test uses.
+func ownWorld(t *testing.T, options devcluster.Options) *world {
+	t.Helper()
+	needsCluster(t)
+	w, err := newWorld(t.Context(), t.TempDir(), options)
+	if w != nil && w.Installation != nil {
+		testkit.Cleanup(t, w.Cluster.Stop)
+	}
+	testkit.SkipWithoutControllerManager(t, err)
+	must.Do(t, err)
+	return w
 }
 
 // start installs the product and starts two replicas.

@@ -150,8 +150,7 @@ func TestThePodsAreAdmitted(t *testing.T) {
 func TestTheDeploymentNoticesSoon(t *testing.T) {
 	w := needsCluster(t)
 	var deployment appsv1.Deployment
-	name := types.NamespacedName{Namespace: devinstall.Namespace, Name: "pinniped-concierge"}
-	must.Do(t, w.admin.Get(t.Context(), name, &deployment))
+	must.Do(t, w.admin.Get(t.Context(), ours("pinniped-concierge"), &deployment))
 	spec := deployment.Spec.Template.Spec
 	ready := spec.Containers[0].ReadinessProbe
 	if noticed := ready.PeriodSeconds*ready.FailureThreshold + ready.TimeoutSeconds; noticed > 8 ||

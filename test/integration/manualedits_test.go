@@ -50,8 +50,7 @@ func TestManualEditsOfAStatusHeal(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: issuerName.Name},
 		Spec:       authenticationv1alpha1.JWTAuthenticatorSpec{Issuer: "https://127.0.0.1:1", Audience: "a"},
 	}
-	must.Do(t, w.admin.Create(t.Context(), jwt))
-	w.removeAfterwards(t, jwt)
+	w.create(t, jwt)
 	conditionsOf := func(object client.Object) (*authenticationv1alpha1.AuthenticatorPhase, *[]metav1.Condition) {
 		switch object := object.(type) {
 		case *authenticationv1alpha1.JWTAuthenticator:
@@ -160,8 +159,7 @@ func TestStatusWhileTheWebhookDoesNotRespond(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: "silent"},
 		Spec:       authenticationv1alpha1.WebhookAuthenticatorSpec{Endpoint: silentWebhook(t)},
 	}
-	must.Do(t, w.admin.Create(t.Context(), object))
-	w.removeAfterwards(t, object)
+	w.create(t, object)
 	created := time.Now()
 	testkit.Eventually(t, 60*time.Second, func() error { // shown during the ten seconds of the probe
 		if err := w.admin.Get(t.Context(), client.ObjectKeyFromObject(object), object); err != nil {

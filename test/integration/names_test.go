@@ -13,9 +13,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
 	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
@@ -39,13 +39,9 @@ var otherNames = []string{
 // renamed returns its own world, in which no object of the agent has its default name.
 func renamed(t *testing.T) *world {
 	t.Helper()
-	needsCluster(t)
-	w, err := newWorld(t.Context(), t.TempDir())
-	if w != nil && w.Installation != nil {
-		testkit.Cleanup(t, w.Cluster.Stop)
-	}
-	must.Do(t, err)
+	w := ownWorld(t, devcluster.Options{})
 	must.Do(t, w.Install(t.Context()))
+	w.issuerName = "own"
 	w.ownPermissions = true // the shipped ones have the default names
 	bind := func(name, role, account string) client.Object {
 		return &rbacv1.ClusterRoleBinding{
@@ -58,7 +54,7 @@ func renamed(t *testing.T) *world {
 	}
 	for _, object := range []client.Object{
 		bind("own-agent", "cluster-admin", devinstall.AgentAccount),
-		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: devinstall.Namespace, Name: "own-impersonator"}},
+		&corev1.ServiceAccount{ObjectMeta: ourMeta("own-impersonator")},
 		bind("own-impersonator", "pinniped-concierge-impersonation-proxy", "own-impersonator"),
 		&configv1alpha1.CredentialIssuer{
 			ObjectMeta: metav1.ObjectMeta{Name: "own"},
@@ -86,24 +82,12 @@ func renamed(t *testing.T) *world {
 	return w
 }
 
-// ownIssuer reads the CredentialIssuer.
-func (w *world) ownIssuer(t *testing.T) *configv1alpha1.CredentialIssuer {
-	t.Helper()
-	var issuer configv1alpha1.CredentialIssuer
-	must.Do(t, w.admin.Get(t.Context(), types.NamespacedName{Name: "own"}, &issuer))
-	return &issuer
-}
-
 // balance simulates the cloud: it gives the agent's Service a host name.
 func (w *world) balance(t *testing.T, hostname string) {
 	t.Helper()
 	testkit.Eventually(t, 20*time.Second, func() error {
 		var service corev1.Service
-		if err := w.admin.Get(
-			t.Context(),
-			types.NamespacedName{Namespace: devinstall.Namespace, Name: "own-balancer"},
-			&service,
-		); err != nil {
+		if err := w.admin.Get(t.Context(), ours("own-balancer"), &service); err != nil {
 			return err
 		}
 		service.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{Hostname: hostname}}
@@ -115,15 +99,12 @@ func (w *world) balance(t *testing.T, hostname string) {
 func TestOtherNames(t *testing.T) {
 	t.Parallel() // has its own world
 	w := renamed(t)
-	testkit.Eventually(t, 10*time.Second, func() error { // the agent writes its status meanwhile
-		issuer := w.ownIssuer(t)
-		issuer.Spec.ImpersonationProxy.Mode = configv1alpha1.ImpersonationProxyModeEnabled
-		issuer.Spec.ImpersonationProxy.ExternalEndpoint = w.endpoint()
-		return w.admin.Update(t.Context(), issuer)
+	w.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) {
+		s.Mode, s.ExternalEndpoint = configv1alpha1.ImpersonationProxyModeEnabled, w.endpoint()
 	})
 	w.balance(t, "lb.cloud.example.com")
 	testkit.Eventually(t, 30*time.Second, func() error {
-		issuer := w.ownIssuer(t)
+		issuer := w.issuer(t)
 		want := configv1alpha1.ObjectNames{
 			Namespace:                      devinstall.Namespace,
 			LoadBalancerService:            "own-balancer",

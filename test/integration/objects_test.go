@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -16,6 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
 	authenticationv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/authentication/v1alpha1"
@@ -72,22 +74,48 @@ func newCA(t *testing.T, name string, at time.Time) *certs.CA {
 	return ca
 }
 
+// ours returns the key of an object in the agent's namespace.
+func ours(name string) types.NamespacedName {
+	return types.NamespacedName{Namespace: devinstall.Namespace, Name: name}
+}
+
+func ourMeta(name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: devinstall.Namespace, Name: name}
+}
+
+// create creates objects until the end of the test.
+func (w *world) create(t *testing.T, objects ...client.Object) {
+	t.Helper()
+	for _, object := range objects {
+		must.Do(t, w.admin.Create(t.Context(), object))
+		w.removeAfterwards(t, object)
+	}
+}
+
+// removeAfterwards deletes objects that a document creates when the test ends.
+func (w *world) removeAfterwards(t *testing.T, objects ...client.Object) {
+	t.Helper()
+	t.Cleanup(func() {
+		for _, object := range objects {
+			if err := w.admin.Delete(context.WithoutCancel(t.Context()), object); client.IgnoreNotFound(err) != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
 // putSecret creates or replaces a TLS Secret in the agent's namespace.
 func (w *world) putSecret(t *testing.T, name string, data map[string][]byte) {
 	t.Helper()
 	secret := &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: devinstall.Namespace, Name: name},
+		ObjectMeta: ourMeta(name),
 		Type:       corev1.SecretTypeTLS,
 		Data:       data,
 	}
 	err := w.admin.Create(t.Context(), secret)
 	if apierrors.IsAlreadyExists(err) {
 		var there corev1.Secret
-		if err = w.admin.Get(
-			t.Context(),
-			types.NamespacedName{Namespace: devinstall.Namespace, Name: name},
-			&there,
-		); err == nil {
+		if err = w.admin.Get(t.Context(), ours(name), &there); err == nil {
 			there.Data = data
 			err = w.admin.Update(t.Context(), &there)
 		}
@@ -99,11 +127,22 @@ func pairData(pair *certs.KeyPair) map[string][]byte {
 	return map[string][]byte{"tls.crt": pair.CertPEM, "tls.key": pair.KeyPEM}
 }
 
+// withCA also has the CA bundle.
+func withCA(pair *certs.KeyPair, bundle []byte) map[string][]byte {
+	data := pairData(pair)
+	data["ca.crt"] = bundle
+	return data
+}
+
 func (w *world) issuer(t *testing.T) *configv1alpha1.CredentialIssuer {
 	t.Helper()
 	var issuer configv1alpha1.CredentialIssuer
 	testkit.Eventually(t, 5*time.Second, func() error { // an API server that has just started may fail once
-		return w.admin.Get(t.Context(), types.NamespacedName{Name: devinstall.CredentialIssuer}, &issuer)
+		return w.admin.Get(
+			t.Context(),
+			types.NamespacedName{Name: cmp.Or(w.issuerName, devinstall.CredentialIssuer)},
+			&issuer,
+		)
 	})
 	return &issuer
 }
@@ -134,10 +173,7 @@ func (w *world) generatedOnly(t *testing.T) {
 	})
 	testkit.Eventually(t, 10*time.Second, func() error {
 		var generated corev1.Secret
-		name := types.NamespacedName{
-			Namespace: devinstall.Namespace,
-			Name:      "pinniped-concierge-impersonation-proxy-ca-certificate",
-		}
+		name := ours("pinniped-concierge-impersonation-proxy-ca-certificate")
 		if err := w.admin.Get(t.Context(), name, &generated); err != nil {
 			return err
 		}

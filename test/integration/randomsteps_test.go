@@ -16,11 +16,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	cliresult "github.com/pinniped-toolkit/pinniped/internal/cli/result"
-	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
 	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
@@ -116,11 +113,7 @@ func (w *fleet) anyEvent(t *testing.T, random *rand.Rand) event {
 // shares creates a certificate in another namespace and delegates it to the agent.
 func (w *fleet) shares(t *testing.T) {
 	t.Helper()
-	err := w.admin.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: owners}})
-	if client.IgnoreAlreadyExists(err) != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { w.endSharing(t) })
+	w.owners(t)
 	must.Do(t, w.Cluster.Install(t.Context(), filepath.Join(w.Deploy, "tlscertificatedelegation")))
 	w.fill(t, sharedTLS, "b", "localhost", secondName)
 	testkit.Eventually(t, 20*time.Second, func() error { // until the API server serves the kind
@@ -132,8 +125,7 @@ func (w *fleet) shares(t *testing.T) {
 func (w *fleet) fill(t *testing.T, secret, ca string, names ...string) (sha256 string) {
 	t.Helper()
 	pair := issueAt(t, w.cas[ca], time.Now(), 90*24*time.Hour, names...)
-	data := pairData(pair)
-	data["ca.crt"] = w.cas[ca].CertPEM()
+	data := withCA(pair, w.cas[ca].CertPEM())
 	if secret == sharedTLS {
 		w.putSharedData(t, data)
 	} else {
@@ -199,7 +191,7 @@ func (w *fleet) concludes(t *testing.T, secret, sha256 string) {
 	t.Helper()
 	if sha256 == "" {
 		var there corev1.Secret
-		must.Do(t, w.admin.Get(t.Context(), types.NamespacedName{Namespace: devinstall.Namespace, Name: secret}, &there))
+		must.Do(t, w.admin.Get(t.Context(), ours(secret), &there))
 		chain, _ := certs.ParseBundle(there.Data[corev1.TLSCertKey])
 		sha256 = certs.Fingerprint(chain[0].Raw)
 	}
@@ -232,8 +224,7 @@ func (w *fleet) concludes(t *testing.T, secret, sha256 string) {
 func (w *fleet) history(t *testing.T) serving.History {
 	t.Helper()
 	var kept corev1.ConfigMap
-	name := types.NamespacedName{Namespace: devinstall.Namespace, Name: w.issuer(t).Status.Objects.RevisionsConfigMap}
-	must.Do(t, w.admin.Get(t.Context(), name, &kept))
+	must.Do(t, w.admin.Get(t.Context(), ours(w.issuer(t).Status.Objects.RevisionsConfigMap), &kept))
 	history := must.Get(serving.Read(kept.Data))(t)
 	return history
 }

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
@@ -110,10 +109,7 @@ func TestTheAgentKeepsTheLastKnownGoodOne(t *testing.T) {
 		}
 		t.Run(bad.name, func(t *testing.T) {
 			if bad.data == nil {
-				must.Do(t, w.admin.Delete(
-					t.Context(),
-					&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: devinstall.Namespace, Name: "kept-cert"}},
-				))
+				must.Do(t, w.admin.Delete(t.Context(), &corev1.Secret{ObjectMeta: ourMeta("kept-cert")}))
 			} else {
 				w.putSecret(t, "kept-cert", bad.data)
 			}

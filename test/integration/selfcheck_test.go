@@ -16,7 +16,6 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
@@ -182,11 +181,7 @@ func TestReadyMeansWithACredential(t *testing.T) {
 		t.Helper()
 		testkit.Eventually(t, 10*time.Second, func() error {
 			var role rbacv1.Role
-			if err := w.admin.Get(
-				ctx,
-				types.NamespacedName{Namespace: devinstall.Namespace, Name: "pinniped-concierge-agent"},
-				&role,
-			); err != nil {
+			if err := w.admin.Get(ctx, ours("pinniped-concierge-agent"), &role); err != nil {
 				return err
 			}
 			found := false

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
 	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
 	"github.com/pinniped-toolkit/pinniped/internal/kubeversion"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
@@ -32,12 +33,7 @@ const userAccounts = "pinniped-concierge-users"
 // accountTokens returns its own world: a cluster with no load balancer, no signer and no proxy.
 func accountTokens(t *testing.T) *world {
 	t.Helper()
-	needsCluster(t)
-	w, err := newWorld(t.Context(), t.TempDir())
-	if w != nil && w.Installation != nil {
-		testkit.Cleanup(t, w.Cluster.Stop)
-	}
-	must.Do(t, err)
+	w := ownWorld(t, devcluster.Options{})
 	must.Do(t, w.Install(t.Context()))
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
@@ -49,7 +45,7 @@ func accountTokens(t *testing.T) *world {
 func (w *world) setTokens(t *testing.T, mode configv1alpha1.ServiceAccountTokensMode) {
 	t.Helper()
 	testkit.Eventually(t, 10*time.Second, func() error { // the agent also writes the status
-		issuer := w.signingIssuer(t)
+		issuer := w.issuer(t)
 		issuer.Spec.ImpersonationProxy.Mode = configv1alpha1.ImpersonationProxyModeDisabled
 		issuer.Spec.ServiceAccountTokens = &configv1alpha1.ServiceAccountTokensSpec{Mode: mode}
 		return w.admin.Update(t.Context(), issuer)
@@ -64,7 +60,7 @@ func (w *world) waitForTokens(
 	t.Helper()
 	testkit.Eventually(t, time.Minute, func() error {
 		strategy = configv1alpha1.CredentialIssuerStrategy{}
-		for _, listed := range w.signingIssuer(t).Status.Strategies {
+		for _, listed := range w.issuer(t).Status.Strategies {
 			if listed.Type == configv1alpha1.StrategyServiceAccountToken {
 				strategy = listed
 			}

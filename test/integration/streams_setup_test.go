@@ -195,10 +195,7 @@ func (w *world) permit(t *testing.T, user, verb string, resources ...string) {
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
 		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: user}},
 	}
-	for _, object := range []client.Object{role, binding} {
-		must.Do(t, w.admin.Create(t.Context(), object))
-		t.Cleanup(func() { _ = w.admin.Delete(context.WithoutCancel(t.Context()), object) })
-	}
+	w.create(t, role, binding)
 }
 
 // user returns a client configuration and a kubeconfig for the proxy, of a user with a certificate of the cluster's CA.

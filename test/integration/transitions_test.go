@@ -24,7 +24,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
@@ -51,11 +50,6 @@ func TestTransitions(t *testing.T) {
 	load := w.load(t, roots)
 
 	a, b := w.issue(t, "localhost"), issueAt(t, other, time.Now(), 90*24*time.Hour, "localhost")
-	withCA := func(pair *certs.KeyPair, bundle []byte) map[string][]byte {
-		data := pairData(pair)
-		data["ca.crt"] = bundle
-		return data
-	}
 	w.putSecret(t, "transition-a", withCA(a, w.pki.CertPEM()))
 	w.putSecret(t, "transition-b", withCA(b, other.CertPEM()))
 	use := func(secret string) {
@@ -239,9 +233,7 @@ func TestExpiryWhileServing(t *testing.T) {
 func TestFreshInstallWithAnExternalCertificate(t *testing.T) {
 	w := needsCluster(t)
 	pair := w.issue(t, "localhost")
-	data := pairData(pair)
-	data["ca.crt"] = w.pki.CertPEM()
-	w.putSecret(t, "fresh-external", data)
+	w.putSecret(t, "fresh-external", withCA(pair, w.pki.CertPEM()))
 	issuer := &configv1alpha1.CredentialIssuer{
 		ObjectMeta: metav1.ObjectMeta{Name: "fresh-config"},
 		Spec: configv1alpha1.CredentialIssuerSpec{ImpersonationProxy: &configv1alpha1.ImpersonationProxySpec{
@@ -251,8 +243,7 @@ func TestFreshInstallWithAnExternalCertificate(t *testing.T) {
 			TLS:              &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: "fresh-external"},
 		}},
 	}
-	must.Do(t, w.admin.Create(t.Context(), issuer))
-	w.removeAfterwards(t, issuer)
+	w.create(t, issuer)
 	w.mayRecord(t, "fresh-revisions")
 	agent := must.Get(w.StartAgent(
 		t.Context(),
@@ -303,8 +294,8 @@ func TestFreshInstallWithAnExternalCertificate(t *testing.T) {
 // mayRecord lets the agent keep its revision history in a ConfigMap with another name than the shipped one.
 func (w *world) mayRecord(t *testing.T, name string) {
 	t.Helper()
-	meta := metav1.ObjectMeta{Namespace: devinstall.Namespace, Name: name}
-	for _, object := range []client.Object{
+	meta := ourMeta(name)
+	w.create(t,
 		&rbacv1.Role{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{{
 			APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{name},
 			Verbs: []string{"create", "get", "patch"},
@@ -315,10 +306,7 @@ func (w *world) mayRecord(t *testing.T, name string) {
 				Kind: rbacv1.ServiceAccountKind, Namespace: devinstall.Namespace, Name: devinstall.AgentAccount,
 			}},
 		},
-	} {
-		must.Do(t, w.admin.Create(t.Context(), object))
-		w.removeAfterwards(t, object)
-	}
+	)
 }
 
 // writtenSecrets returns the names of Secrets in the agent's namespace that the agent tried to create or change,
@@ -347,7 +335,7 @@ func (w *world) writtenSecrets(t *testing.T) []string {
 func (w *world) secretExists(t *testing.T, name string) bool {
 	t.Helper()
 	var secret corev1.Secret
-	err := w.admin.Get(t.Context(), types.NamespacedName{Namespace: devinstall.Namespace, Name: name}, &secret)
+	err := w.admin.Get(t.Context(), ours(name), &secret)
 	if err != nil && !apierrors.IsNotFound(err) {
 		t.Fatal(err)
 	}
@@ -366,10 +354,7 @@ func (w *world) waitForNoSecret(t *testing.T, name string) {
 
 func (w *world) deleteSecret(t *testing.T, name string) {
 	t.Helper()
-	must.Do(t, w.admin.Delete(
-		t.Context(),
-		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: devinstall.Namespace, Name: name}},
-	))
+	must.Do(t, w.admin.Delete(t.Context(), &corev1.Secret{ObjectMeta: ourMeta(name)}))
 }
 
 // logFrom returns a function that finds the log lines of an agent, from now on, that contain all parts, by line number.

@@ -16,8 +16,8 @@ func TestAWrongNameWithoutVerification(t *testing.T) {
 	w := needsCluster(t)
 	w.generatedOnly(t)
 	good, wrong := w.issue(t, "localhost"), w.issue(t, "elsewhere.example.com")
-	w.putSecret(t, "unverified-good", withBundle(w, good))
-	w.putSecret(t, "unverified-wrong", withBundle(w, wrong))
+	w.putSecret(t, "unverified-good", withCA(good, w.pki.CertPEM()))
+	w.putSecret(t, "unverified-wrong", withCA(wrong, w.pki.CertPEM()))
 	use := func(secret string, verification configv1alpha1.TLSVerification) {
 		t.Helper()
 		w.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) {
@@ -48,10 +48,4 @@ func TestAWrongNameWithoutVerification(t *testing.T) {
 	use("unverified-wrong", "") // no better certificate is in service
 	w.waitForStatus(t, "Listening", string(certs.NameNotCovered))
 	w.generatedOnly(t)
-}
-
-func withBundle(w *world, pair *certs.KeyPair) map[string][]byte {
-	data := pairData(pair)
-	data["ca.crt"] = w.pki.CertPEM()
-	return data
 }

@@ -94,10 +94,10 @@ func TestHowToClouds(t *testing.T) {
 	r.notFresh()
 	r.places = append([]string{"DNS:proxy.example.com", "DNS:localhost"}, r.places...)
 	w.removeAfterwards(t, &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: devinstall.Namespace, Name: "proxy-corporate"},
+		ObjectMeta: ourMeta("proxy-corporate"),
 	})
 	w.removeAfterwards(t, &rbacv1.RoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Namespace: devinstall.Namespace, Name: "pinniped-concierge-nonroot"},
+		ObjectMeta: ourMeta("pinniped-concierge-nonroot"),
 	})
 	r.reads(t, "docs/howto/clouds.md", map[string]func(){
 		"ip-tls set": func() { w.issueAsCertManager(t, "proxy-tls") },
