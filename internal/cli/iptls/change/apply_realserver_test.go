@@ -300,10 +300,7 @@ func apply(
 	return issuer
 }
 
-func mergeAs(
-	t *testing.T,
-	client *discovery.Client,
-	issuer *configv1alpha1.CredentialIssuer,
+func mergeAs(t *testing.T, client *discovery.Client, issuer *configv1alpha1.CredentialIssuer,
 	fields map[string]any,
 ) *configv1alpha1.CredentialIssuer {
 	t.Helper()

@@ -21,7 +21,7 @@ func TestSecretOnARealAPIServer(t *testing.T) {
 	w := iptlstest.New(t)
 	const namespace = "default"
 	pair := &keyPair{cert: w.Pair.CertPEM, key: w.Pair.KeyPEM}
-	next := iptlstest.Serving(t, w.CA, iptlstest.Loopback())
+	next := renewal(t, w)
 	renewed := &keyPair{cert: next.CertPEM, key: next.KeyPEM}
 	read := func(name string) *corev1.Secret {
 		t.Helper()

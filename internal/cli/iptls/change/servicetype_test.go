@@ -64,18 +64,12 @@ func TestSetServiceType(t *testing.T) {
 		t.Parallel()
 		w := iptlstest.NewExternalWorld(t)
 		w.Cluster.Issuer.Spec.ImpersonationProxy.ExternalEndpoint = ""
-		runSet(
-			t.Context(),
-			w,
-			to("None"),
-		).Check(t, ui.ExitUsage, "needs an external endpoint", "--external-endpoint HOST:PORT")
+		runSet(t.Context(), w, to("None")).
+			Check(t, ui.ExitUsage, "needs an external endpoint", "--external-endpoint HOST:PORT")
 	})
 	t.Run("what is no type", func(t *testing.T) {
 		t.Parallel()
-		runSet(
-			t.Context(),
-			iptlstest.New(t),
-			to("NodePort"),
-		).Check(t, ui.ExitUsage, `invalid value "NodePort" for --service-type`)
+		runSet(t.Context(), iptlstest.New(t), to("NodePort")).
+			Check(t, ui.ExitUsage, `invalid value "NodePort" for --service-type`)
 	})
 }

@@ -125,7 +125,7 @@ func TestSetRefuses(t *testing.T) {
 	t.Parallel()
 	other := func(t *testing.T, w *iptlstest.World) *certs.KeyPair {
 		t.Helper()
-		return iptlstest.Serving(t, w.CA, iptlstest.Loopback())
+		return renewal(t, w)
 	}
 	for _, tt := range []struct {
 		name   string
@@ -245,14 +245,10 @@ func TestSetNoticesChanges(t *testing.T) {
 		t.Parallel()
 		w := iptlstest.New(t)
 		w.Obey(t)
-		once := false
-		w.Cluster.BeforeApply = func(c *iptlstest.Cluster) {
-			if !once {
-				once = true
-				c.Issuer.Spec.ImpersonationProxy.ExternalEndpoint = "elsewhere.example.com"
-				c.Bump()
-			}
-		}
+		w.Cluster.BeforeApply = once(func(c *iptlstest.Cluster) {
+			c.Issuer.Spec.ImpersonationProxy.ExternalEndpoint = "elsewhere.example.com"
+			c.Bump()
+		})
 		runSet(t.Context(), w, nil).Check(t, 3, "has changed in the meantime", "NameNotCovered", "elsewhere.example.com")
 	})
 	t.Run("goes on when only the status has changed", func(t *testing.T) {
@@ -276,18 +272,15 @@ func TestSetNoticesChanges(t *testing.T) {
 	t.Run("follows a Secret that is renewed while waiting", func(t *testing.T) {
 		t.Parallel()
 		w := iptlstest.New(t)
-		renewed := iptlstest.Serving(t, w.CA, iptlstest.Loopback())
+		renewed := renewal(t, w)
 		w.Cluster.AfterApply = func(c *iptlstest.Cluster) {
 			c.Report(w.Proxy.URL(), w.CA.CertPEM())
 			c.TLSSecret.Data["tls.crt"], c.TLSSecret.Data["tls.key"], c.TLSSecret.ResourceVersion = renewed.CertPEM, renewed.KeyPEM, "2"
 			w.Proxy.Serve(t, renewed)
 		}
 		leaf, _ := certs.ParseBundle(renewed.CertPEM)
-		runSet(
-			t.Context(),
-			w,
-			nil,
-		).Check(t, 0, "has changed in the meantime", "certificate: SHA-256 "+certs.Fingerprint(leaf[0].Raw))
+		runSet(t.Context(), w, nil).
+			Check(t, 0, "has changed in the meantime", "certificate: SHA-256 "+certs.Fingerprint(leaf[0].Raw))
 	})
 	t.Run("stops when somebody changes the configuration while waiting", func(t *testing.T) {
 		t.Parallel()
@@ -443,38 +436,29 @@ func TestSetErrors(t *testing.T) {
 	t.Run("a Secret of another namespace", func(t *testing.T) {
 		t.Parallel()
 		w := iptlstest.New(t)
-		runSet(
-			t.Context(),
-			w,
-			func(o *SetOptions) { o.Certificate.Secret = "elsewhere/a/b" },
-		).Check(t, 2, "is not NAMESPACE/NAME")
+		runSet(t.Context(), w, func(o *SetOptions) { o.Certificate.Secret = "elsewhere/a/b" }).
+			Check(t, 2, "is not NAMESPACE/NAME")
 		w.Obey(t)
-		runSet(
-			t.Context(),
-			w,
-			func(o *SetOptions) { o.Certificate.Secret = "pinniped-concierge/proxy-tls" },
-		).Check(t, 0, "configured")
+		runSet(t.Context(), w, func(o *SetOptions) { o.Certificate.Secret = "pinniped-concierge/proxy-tls" }).
+			Check(t, 0, "configured")
 	})
 	t.Run("a load balancer address without a load balancer", func(t *testing.T) {
 		t.Parallel()
 		w := iptlstest.New(t)
-		runSet(
-			t.Context(),
-			w,
-			func(o *SetOptions) { o.Certificate.LoadBalancerIP = "203.0.113.7" },
-			"load-balancer-ip",
-		).Check(t, 2, "type None")
+		runSet(t.Context(), w, func(o *SetOptions) { o.Certificate.LoadBalancerIP = "203.0.113.7" }, "load-balancer-ip").
+			Check(t, 2, "type None")
 	})
 }
 
 func TestValidate(t *testing.T) {
 	t.Parallel()
-	for _, tt := range []struct {
+	type row struct {
 		name    string
 		change  func(*SetOptions)
 		changed []string
 		says    string // empty: no error
-	}{
+	}
+	rows := []row{
 		{name: "takes the least", change: func(*SetOptions) {}},
 		{name: "needs a Secret", change: func(o *SetOptions) { o.Certificate.Secret = "" }, says: "--secret is missing"},
 		{
@@ -510,42 +494,6 @@ func TestValidate(t *testing.T) {
 			name: "refuses two sources of the bundle", change: func(o *SetOptions) { o.Certificate.CAFromSecret = true },
 			changed: []string{"ca-bundle"}, says: "cannot be combined",
 		},
-		{
-			name: "refuses the source company-ca", change: func(o *SetOptions) { o.Certificate.CABundleFrom = "company-ca" },
-			changed: []string{"ca-bundle-from"}, says: "--ca-bundle-from",
-		},
-		{
-			name: "refuses the source pod/company-ca", change: func(o *SetOptions) { o.Certificate.CABundleFrom = "pod/company-ca" },
-			changed: []string{"ca-bundle-from"}, says: "--ca-bundle-from",
-		},
-		{
-			name: "refuses the source configmap/", change: func(o *SetOptions) { o.Certificate.CABundleFrom = "configmap/" },
-			changed: []string{"ca-bundle-from"}, says: "--ca-bundle-from",
-		},
-		{
-			name: "refuses the source configmap/a/b", change: func(o *SetOptions) { o.Certificate.CABundleFrom = "configmap/a/b" },
-			changed: []string{"ca-bundle-from"}, says: "--ca-bundle-from",
-		},
-		{
-			name: "refuses the source configmap/company-ca#", change: func(o *SetOptions) { o.Certificate.CABundleFrom = "configmap/company-ca#" },
-			changed: []string{"ca-bundle-from"}, says: "--ca-bundle-from",
-		},
-		{
-			name: "refuses the source clustertrustbundle/a#b", change: func(o *SetOptions) { o.Certificate.CABundleFrom = "clustertrustbundle/a#b" },
-			changed: []string{"ca-bundle-from"}, says: "--ca-bundle-from",
-		},
-		{
-			name: "takes the source configmap/company-ca", change: func(o *SetOptions) { o.Certificate.CABundleFrom = "configmap/company-ca" },
-			changed: []string{"ca-bundle-from"},
-		},
-		{
-			name: "takes the source Secret/company-ca#tls.crt", change: func(o *SetOptions) { o.Certificate.CABundleFrom = "Secret/company-ca#tls.crt" },
-			changed: []string{"ca-bundle-from"},
-		},
-		{
-			name: "takes the source clustertrustbundle/company-ca", change: func(o *SetOptions) { o.Certificate.CABundleFrom = "clustertrustbundle/company-ca" },
-			changed: []string{"ca-bundle-from"},
-		},
 		{name: "refuses a bad suffix", change: func(o *SetOptions) { o.Session.Suffix = "x" }, says: "invalid API group " +
 			"suffix"},
 		{
@@ -557,7 +505,17 @@ func TestValidate(t *testing.T) {
 			name: "refuses an empty bundle", change: func(o *SetOptions) { o.Certificate.CABundle = "-" },
 			changed: []string{"ca-bundle"}, says: "is empty",
 		},
+	}
+	for source, says := range map[string]string{
+		"company-ca": "--ca-bundle-from", "pod/company-ca": "--ca-bundle-from", "configmap/": "--ca-bundle-from",
+		"configmap/a/b": "--ca-bundle-from", "configmap/company-ca#": "--ca-bundle-from",
+		"clustertrustbundle/a#b": "--ca-bundle-from",
+		"configmap/company-ca":   "", "Secret/company-ca#tls.crt": "", "clustertrustbundle/company-ca": "",
 	} {
+		change := func(o *SetOptions) { o.Certificate.CABundleFrom = source }
+		rows = append(rows, row{"source " + source, change, []string{"ca-bundle-from"}, says})
+	}
+	for _, tt := range rows {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			w := &iptlstest.World{Cluster: &iptlstest.Cluster{}}
@@ -604,7 +562,7 @@ func TestForeignText(t *testing.T) {
 	for name, change := range map[string]func(*iptlstest.World, *SetOptions){
 		"a CA": func(w *iptlstest.World, _ *SetOptions) {
 			w.CA = iptlstest.NewCA(t, iptlstest.Hostile)
-			w.Pair = iptlstest.Serving(t, w.CA, iptlstest.Loopback())
+			w.Pair = renewal(t, w)
 			w.Cluster.TLSSecret.Data = map[string][]byte{
 				"tls.crt": w.Pair.CertPEM, "tls.key": w.Pair.KeyPEM, "ca.crt": w.CA.CertPEM(),
 			}
@@ -636,6 +594,17 @@ func TestForeignText(t *testing.T) {
 				change(w, o)
 			}).Forges(t)
 		})
+	}
+}
+
+// once returns a function that calls change the first time only.
+func once(change func(*iptlstest.Cluster)) func(*iptlstest.Cluster) {
+	called := false
+	return func(c *iptlstest.Cluster) {
+		if !called {
+			called = true
+			change(c)
+		}
 	}
 }
 

@@ -229,9 +229,8 @@ func TestUnsetWaitsForClients(t *testing.T) {
 	}
 	file := filepath.Join(t.TempDir(), "ann.yaml")
 	kubeconfigFor(t, w, file, both)
-	unset(
-		func(o *UnsetOptions) { o.Flags.Kubeconfigs = []string{file} },
-	).Check(t, 0, "All 1 kubeconfigs", "Retired revision")
+	unset(func(o *UnsetOptions) { o.Flags.Kubeconfigs = []string{file} }).
+		Check(t, 0, "All 1 kubeconfigs", "Retired revision")
 	if !verifies(t, w, both) || !certs.SameBundle(publishedBundle(t, w), w.Generated.CertPEM()) {
 		t.Error("the generated certificate is not served")
 	}

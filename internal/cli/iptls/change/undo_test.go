@@ -48,11 +48,8 @@ func TestUndo(t *testing.T) {
 		runSet(t.Context(), w, nil).Check(t, 0, "configured")
 		after := SpecOf(w)
 		for i, want := range []configv1alpha1.ImpersonationProxySpec{before, after, before} {
-			runUndo(
-				t,
-				w,
-				nil,
-			).Check(t, 0, "credentialissuer/pinniped-concierge-config undone", "presents the certificate at 1 of 1 addresses")
+			runUndo(t, w, nil).
+				Check(t, 0, "credentialissuer/pinniped-concierge-config undone", "presents the certificate at 1 of 1 addresses")
 			if diff := cmp.Diff(want, SpecOf(w)); diff != "" {
 				t.Errorf("after undo %d (-want +got):\n%s", i+1, diff)
 			}
@@ -92,11 +89,8 @@ func TestUndo(t *testing.T) {
 		w := undoWorld(t)
 		runSet(t.Context(), w, nil).Check(t, 0)
 		after := SpecOf(w)
-		runUndo(
-			t,
-			w,
-			func(o *UndoOptions) { o.Flags.DryRun, o.Flags.Diff = session.DryRunServer, true },
-		).Check(t, 0, "undone (server dry run)", "- spec.impersonationProxy.tls.secretName: proxy-tls")
+		runUndo(t, w, func(o *UndoOptions) { o.Flags.DryRun, o.Flags.Diff = session.DryRunServer, true }).
+			Check(t, 0, "undone (server dry run)", "- spec.impersonationProxy.tls.secretName: proxy-tls")
 		if diff := cmp.Diff(after, SpecOf(w)); diff != "" {
 			t.Errorf("after a dry run (-want +got):\n%s", diff)
 		}
@@ -203,7 +197,7 @@ func TestUndoOfFiles(t *testing.T) {
 	t.Parallel()
 	w := undoWorld(t)
 	w.Cluster.AfterSecret = w.Cluster.AfterApply
-	renewed := iptlstest.Serving(t, w.CA, iptlstest.Loopback())
+	renewed := renewal(t, w)
 	setFromFiles(t, w, renewed, nil).Check(t, 0, "configured", `the content of Secret "proxy-tls" is overwritten`)
 	runUndo(t, w, nil).Check(t, 0, "undone")
 	w.SecretHas(t, renewed)

@@ -33,12 +33,9 @@ func TestUnset(t *testing.T) {
 	t.Parallel()
 	w := iptlstest.NewExternalWorld(t)
 	w.Obey(t)
-	runUnset(
-		t,
-		w,
-		nil,
-	).Check(t, 0, "credentialissuer/pinniped-concierge-config unset", `OldClientsBreak: every kubeconfig in use stops working`,
-		`trust "Company CA"`, "presents the certificate at 1 of 1 addresses", "tls.secretName", "CA bundle: \""+plan.GeneratedCAName)
+	runUnset(t, w, nil).
+		Check(t, 0, "credentialissuer/pinniped-concierge-config unset", `OldClientsBreak: every kubeconfig in use stops working`,
+			`trust "Company CA"`, "presents the certificate at 1 of 1 addresses", "tls.secretName", "CA bundle: \""+plan.GeneratedCAName)
 	want := []map[string]any{{
 		"metadata": map[string]any{"resourceVersion": "2"},
 		"spec":     map[string]any{"impersonationProxy": map[string]any{"tls": nil}},

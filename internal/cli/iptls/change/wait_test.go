@@ -34,11 +34,8 @@ func TestWaitForReplicas(t *testing.T) {
 	serving.ServingReplicas, serving.OtherReplicas = 2, nil
 	runSet(t.Context(), w, nil).Check(t, 0, "presents the certificate")
 	serving.SHA256 = strings.Repeat("0", 64)
-	runSet(
-		t.Context(),
-		w,
-		func(o *SetOptions) { o.Session.Timeout = iptlstest.TooShort },
-	).Check(t, 5, "the agent reports that it serves another certificate, SHA-256 0000000000000000")
+	runSet(t.Context(), w, func(o *SetOptions) { o.Session.Timeout = iptlstest.TooShort }).
+		Check(t, 5, "the agent reports that it serves another certificate, SHA-256 0000000000000000")
 }
 
 // TestSetWithoutAnAgent checks that the command does not wait while no agent runs.
