@@ -10,8 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/spf13/cobra"
-
 	"github.com/pinniped-toolkit/pinniped/internal/cli"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
@@ -22,7 +20,6 @@ import (
 // where the others are.
 func TestExitCodesInHelp(t *testing.T) {
 	t.Parallel()
-	f, _, _ := newFactory()
 	known := map[int]bool{}
 	for _, one := range ui.ExitCodes() {
 		known[one.Code] = true
@@ -31,8 +28,7 @@ func TestExitCodesInHelp(t *testing.T) {
 		t.Errorf("the reasons are %q", reasons)
 	}
 	number := regexp.MustCompile(`(?:^|, )(\d+) [a-z]`)
-	var walk func(cmd *cobra.Command)
-	walk = func(cmd *cobra.Command) {
+	for _, cmd := range commands() {
 		if _, list, found := strings.Cut(cmd.Long, "Exit codes: "); found {
 			list, ended := strings.CutSuffix(strings.Join(strings.Fields(list), " "), ` (see "pinniped help exit-codes")`)
 			codes := number.FindAllStringSubmatch(list, -1)
@@ -45,11 +41,7 @@ func TestExitCodesInHelp(t *testing.T) {
 				}
 			}
 		}
-		for _, child := range cmd.Commands() {
-			walk(child)
-		}
 	}
-	walk(cli.New(f))
 }
 
 // TestExitCodesAreDocumented compares `pinniped help exit-codes` and docs/reference/exit-codes.md with ExitCodes.
@@ -61,10 +53,8 @@ func TestExitCodesAreDocumented(t *testing.T) {
 	}
 	page := must.Get(os.ReadFile("../../docs/reference/exit-codes.md"))(t)
 	for _, one := range ui.ExitCodes() {
-		if row := fmt.Sprintf("| %d | %s | %s |\n", one.Code, one.Meaning, one.Example); !strings.Contains(
-			string(page),
-			row,
-		) {
+		row := fmt.Sprintf("| %d | %s | %s |\n", one.Code, one.Meaning, one.Example)
+		if !strings.Contains(string(page), row) {
 			t.Errorf("docs/reference/exit-codes.md has no row %s", row)
 		}
 		if text := strings.ReplaceAll(one.Meaning, "`", `"`); !strings.Contains(out.String(), text) {
