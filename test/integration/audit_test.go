@@ -4,11 +4,14 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"os"
 	"slices"
 	"strings"
+	"testing"
 
 	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // auditEvent has the fields that the tests read of an event in the API server's audit log.
@@ -25,7 +28,32 @@ type auditEvent struct {
 	Annotations    map[string]string
 }
 
-const accountPrefix = "system:serviceaccount:"
+// as returns the name of the impersonated user.
+func (e *auditEvent) as() string {
+	if e.ImpersonatedUser == nil {
+		return ""
+	}
+	return e.ImpersonatedUser.Username
+}
+
+// audit returns the events in the API server's audit log, except those that are partly written.
+func (w *world) audit(t *testing.T) iter.Seq[*auditEvent] {
+	t.Helper()
+	log := must.Get(os.ReadFile(w.Cluster.AuditLog()))(t)
+	return func(yield func(*auditEvent) bool) {
+		for line := range bytes.Lines(log) {
+			var event auditEvent
+			if json.Unmarshal(line, &event) == nil && !yield(&event) {
+				return
+			}
+		}
+	}
+}
+
+const (
+	accountPrefix = "system:serviceaccount:"
+	agentUser     = accountPrefix + devinstall.Namespace + ":" + devinstall.AgentAccount
+)
 
 // readAudit adds the permissions that the programs used in this world, and those that RBAC denied them.
 func (w *world) readAudit(done map[permission]bool, refused map[permission]bool) error {

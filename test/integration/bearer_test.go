@@ -27,15 +27,7 @@ import (
 const audience = "this-cluster"
 
 // trust creates a JWTAuthenticator until the end of the test, and waits until it is ready.
-func (w *world) trust(t *testing.T, name string, idp *issuer.Issuer) *authenticationv1alpha1.JWTAuthenticator {
-	t.Helper()
-	return w.trustFor(t, name, idp, audience)
-}
-
-// trustFor is trust with another audience.
-func (w *world) trustFor(t *testing.T, name string, idp *issuer.Issuer,
-	audience string,
-) *authenticationv1alpha1.JWTAuthenticator {
+func (w *world) trust(t *testing.T, name string, idp *issuer.Issuer, audience string) {
 	t.Helper()
 	object := &authenticationv1alpha1.JWTAuthenticator{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -45,16 +37,33 @@ func (w *world) trustFor(t *testing.T, name string, idp *issuer.Issuer,
 		},
 	}
 	w.create(t, object)
-	testkit.Eventually(t, 20*time.Second, func() error {
-		if err := w.admin.Get(t.Context(), client.ObjectKeyFromObject(object), object); err != nil {
+	w.waitUntilReady(t, 20*time.Second, object)
+}
+
+// waitUntilReady waits until an authenticator is ready.
+func (w *world) waitUntilReady(t *testing.T, timeout time.Duration, authenticator client.Object) {
+	t.Helper()
+	phase, conditions := authenticatorStatus(authenticator)
+	testkit.Eventually(t, timeout, func() error {
+		if err := w.admin.Get(t.Context(), client.ObjectKeyFromObject(authenticator), authenticator); err != nil {
 			return err
 		}
-		if object.Status.Phase != authenticationv1alpha1.PhaseReady {
-			return fmt.Errorf("the phase is %q: %v", object.Status.Phase, object.Status.Conditions)
+		if *phase != authenticationv1alpha1.PhaseReady {
+			return fmt.Errorf("the phase is %q: %v", *phase, *conditions)
 		}
 		return nil
 	})
-	return object
+}
+
+// authenticatorStatus returns the phase and the conditions in an authenticator's status.
+func authenticatorStatus(object client.Object) (*authenticationv1alpha1.AuthenticatorPhase, *[]metav1.Condition) {
+	switch object := object.(type) {
+	case *authenticationv1alpha1.JWTAuthenticator:
+		return &object.Status.Phase, &object.Status.Conditions
+	case *authenticationv1alpha1.WebhookAuthenticator:
+		return &object.Status.Phase, &object.Status.Conditions
+	}
+	return nil, nil
 }
 
 // exchange sends a TokenCredentialRequest through the API server and returns the message of the response, "" if it has
@@ -89,8 +98,7 @@ func (w *world) sendLogin(t *testing.T, kind, name, token string) result {
 			"authenticator": map[string]any{"apiGroup": "authentication.concierge.pinniped.dev", "kind": kind, "name": name},
 		},
 	}))(t)
-	path := filepath.Join(t.TempDir(), "request.json")
-	must.Do(t, os.WriteFile(path, text, 0o600))
+	path := fileWith(t, "request.json", text)
 	return w.kubectlAs(t, w.Cluster.AdminKubeconfig(), "create", "--output=json", "--filename="+path)
 }
 
@@ -107,7 +115,7 @@ func TestTokensOfAnIssuer(t *testing.T) {
 	w := needsCluster(t)
 	w.external(t, "corporate-cert", pairData(w.issue(t, "localhost")))
 	idp := issuer.New(t)
-	w.trust(t, "ci", idp)
+	w.trust(t, "ci", idp, audience)
 	good := idp.Claims(audience, map[string]any{"jti": "42"})
 
 	const failed = "authentication failed"
@@ -232,8 +240,7 @@ func TestTokensOfAWebhook(t *testing.T) {
 		t.Errorf("want a JWTAuthenticator with unknownIssuers to be refused, got %v", err)
 	}
 	w.acceptTokensOf(t, sameName, webhook)
-	tokenFile := filepath.Join(t.TempDir(), "token")
-	must.Do(t, os.WriteFile(tokenFile, []byte("temporary:secret"), 0o600))
+	tokenFile := fileWith(t, "token", []byte("temporary:secret"))
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
 	w.asAdmin(t, "get", "kubeconfig", "--login=bearer", "--token-file="+tokenFile,
 		"--output="+kubeconfig).ok(t)

@@ -2,7 +2,6 @@ package integration
 
 import (
 	"bytes"
-	"crypto/x509"
 	"encoding/base64"
 	"fmt"
 	"strings"
@@ -42,15 +41,7 @@ func TestABundleInAConfigMap(t *testing.T) {
 		},
 	}
 	w.create(t, bundle, webhook)
-	testkit.Eventually(t, 20*time.Second, func() error {
-		if err := w.admin.Get(t.Context(), client.ObjectKeyFromObject(webhook), webhook); err != nil {
-			return err
-		}
-		if webhook.Status.Phase != authenticationv1alpha1.PhaseReady {
-			return fmt.Errorf("phase %q: %v", webhook.Status.Phase, webhook.Status.Conditions)
-		}
-		return nil
-	})
+	w.waitUntilReady(t, 20*time.Second, webhook)
 }
 
 // TestTheTrustBundleOfAConfigMap publishes the CA bundle of a ConfigMap, as trust-manager keeps it. It changes and
@@ -77,8 +68,7 @@ func TestTheTrustBundleOfAConfigMap(t *testing.T) {
 	w.asAdmin(t, set...).ok(t)
 	w.onlyNow(t)
 	w.waitForBundle(t, w.pki.CertPEM())
-	roots := x509.NewCertPool()
-	roots.AddCert(w.pki.Certificate())
+	roots := trusting(w.pki.CertPEM())
 	load := w.load(t, roots)
 
 	source.Data["ca-bundle.crt"] += string(next.CertPEM())

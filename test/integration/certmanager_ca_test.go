@@ -2,7 +2,6 @@ package integration
 
 import (
 	"bytes"
-	"crypto/x509"
 	"fmt"
 	"strings"
 	"testing"
@@ -41,11 +40,6 @@ func TestCertManagerRenewsTheCA(t *testing.T) {
 		w.everyReplica(t, 30*time.Second, func(agent *devinstall.Agent) error { return differs(agent, not, want) })
 	}
 	everywhere(nil, first.Raw)
-	trusting := func(bundle []byte) *x509.CertPool {
-		roots := x509.NewCertPool()
-		roots.AppendCertsFromPEM(bundle)
-		return roots
-	}
 	before := w.load(t, trusting(m.pki.CertPEM()))
 
 	next := newCA(t, "Company CA, renewed", time.Now())

@@ -3,7 +3,6 @@ package integration
 import (
 	"bytes"
 	"context"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"os"
@@ -163,8 +162,7 @@ func TestCertManager(t *testing.T) {
 		t.Fatalf("presented is a certificate of %v, %v", first.Issuer, err)
 	}
 
-	roots := x509.NewCertPool()
-	roots.AddCert(w.pki.Certificate())
+	roots := trusting(w.pki.CertPEM())
 	// every replica, before the load begins
 	w.everyReplica(t, 20*time.Second, func(agent *devinstall.Agent) error { return differs(agent, nil, first.Raw) })
 	load := w.load(t, roots)

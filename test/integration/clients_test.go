@@ -134,8 +134,7 @@ func (w *world) use(t *testing.T) {
 // meets returns the error with which a client rejects the proxy's certificate; nil if it verifies.
 func (w *fleet) meets(t *testing.T, c *oldClient) error {
 	t.Helper()
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(c.bundle)
+	roots := trusting(c.bundle)
 	dialer := &tls.Dialer{
 		NetDialer: &net.Dialer{Timeout: 10 * time.Second},
 		Config:    &tls.Config{RootCAs: roots, ServerName: c.name, MinVersion: tls.VersionTLS12},

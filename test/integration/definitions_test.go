@@ -49,8 +49,7 @@ func (w *world) define(t *testing.T, module, path string, names ...string) {
 	if len(wanted) != len(names) {
 		t.Fatalf("%s has %d of %v", module, len(wanted), names)
 	}
-	manifest := filepath.Join(t.TempDir(), "definitions.yaml")
-	must.Do(t, os.WriteFile(manifest, []byte(strings.Join(wanted, "\n---\n")), 0o600))
+	manifest := fileWith(t, "definitions.yaml", []byte(strings.Join(wanted, "\n---\n")))
 	must.Do(t, w.Cluster.Install(t.Context(), manifest))
 	t.Cleanup(func() {
 		remove := exec.CommandContext(context.WithoutCancel(t.Context()), w.kubectl, "delete", "--filename="+manifest,

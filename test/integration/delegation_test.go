@@ -3,8 +3,6 @@ package integration
 import (
 	"bytes"
 	"context"
-	"crypto/x509"
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -41,9 +39,7 @@ const (
 func TestDelegation(t *testing.T) {
 	w := needsCluster(t)
 	w.generatedOnly(t)
-	roots := x509.NewCertPool() // the CA of the shared certificate, and the generated one
-	roots.AddCert(w.pki.Certificate())
-	roots.AppendCertsFromPEM(w.publishedBundle(t))
+	roots := trusting(w.pki.CertPEM(), w.publishedBundle(t))
 	w.owners(t)
 	kubectl := func(args ...string) string {
 		t.Helper()
@@ -289,23 +285,12 @@ func (w *world) mayReadThisAlone(t *testing.T) {
 func second[T any](_ T, err error) error { return err }
 
 // askedForSecrets returns the agent's requests for Secrets of the owners' namespace, from the API server's audit log.
-func (w *world) askedForSecrets(t *testing.T) []string {
+func (w *world) askedForSecrets(t *testing.T) (asked []string) {
 	t.Helper()
-	content := must.Get(os.ReadFile(w.Cluster.AuditLog()))(t)
-	var asked []string
-	for line := range bytes.Lines(content) {
-		var event struct {
-			Verb      string
-			User      struct{ Username string }
-			ObjectRef struct{ Resource, Namespace, Name string }
-		}
-		if err := json.Unmarshal(line, &event); err != nil {
-			continue // a partly written line
-		}
-		agent := "system:serviceaccount:" + devinstall.Namespace + ":" + devinstall.AgentAccount
-		if event.User.Username == agent && event.ObjectRef.Resource == "secrets" &&
-			event.ObjectRef.Namespace != devinstall.Namespace {
-			asked = append(asked, event.Verb+" "+event.ObjectRef.Namespace+"/"+event.ObjectRef.Name)
+	for event := range w.audit(t) {
+		if ref := event.ObjectRef; event.User.Username == agentUser && ref.Resource == "secrets" &&
+			ref.Namespace != devinstall.Namespace {
+			asked = append(asked, event.Verb+" "+ref.Namespace+"/"+ref.Name)
 		}
 	}
 	return asked

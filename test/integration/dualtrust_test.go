@@ -2,7 +2,6 @@ package integration
 
 import (
 	"bytes"
-	"crypto/x509"
 	"fmt"
 	"strings"
 	"testing"
@@ -44,11 +43,6 @@ func TestARenewalByAnotherCA(t *testing.T) {
 		s.TLS = &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: secret}
 	})
 	served := func(pair *certs.KeyPair) { w.allServe(t, 30*time.Second, pair) }
-	trusting := func(bundle []byte) *x509.CertPool {
-		roots := x509.NewCertPool()
-		roots.AppendCertsFromPEM(bundle)
-		return roots
-	}
 	w.waitForBundle(t, old.CertPEM())
 	served(first)
 	w.waitForServed(t, 20*time.Second, first, 2, 2)

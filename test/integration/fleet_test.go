@@ -40,8 +40,7 @@ func newDualTrust(t *testing.T) *dualTrust {
 	old := must.Get(os.ReadFile(w.userKubeconfig(t, "pinny:password123")))(t)
 	next := must.Get(certs.NewCA("Next Corporate CA", time.Now().Add(time.Second), 100*24*time.Hour))(t)
 	o := &dualTrust{world: w, both: append(bytes.Clone(w.pki.CertPEM()), next.CertPEM()...), old: old}
-	bundle := filepath.Join(t.TempDir(), "both.pem")
-	must.Do(t, os.WriteFile(bundle, o.both, 0o600))
+	bundle := fileWith(t, "both.pem", o.both)
 	w.asAdmin(t, "ip-tls", "set", "--secret=fleet-tls", "--ca-bundle="+bundle, "--timeout=30s").ok(t)
 	return o
 }
@@ -100,8 +99,7 @@ func blockWith(t *testing.T, document, text string, into any) string {
 // clients.
 func TestFleetFollowsWithoutAnAdministrator(t *testing.T) {
 	o := newDualTrust(t)
-	path := filepath.Join(t.TempDir(), "pinny")
-	must.Do(t, os.WriteFile(path, o.old, 0o600))
+	path := fileWith(t, "pinny", o.old)
 	o.run(t, o.cli, "kubeconfig", "rotate", path).exits(t, 0, "rotated")
 	if !bytes.Equal(trusted(t, path), o.both) {
 		t.Error("the kubeconfig has another CA bundle than the one that is published")
@@ -204,8 +202,7 @@ func (o *dualTrust) twice(t *testing.T, work, remote string, job func()) {
 
 func (o *dualTrust) cronJob(t *testing.T) {
 	block := blockWith(t, rotateInCI, "kind: CronJob", nil)
-	manifest := filepath.Join(t.TempDir(), "cronjob.yaml")
-	must.Do(t, os.WriteFile(manifest, []byte(block), 0o600))
+	manifest := fileWith(t, "cronjob.yaml", []byte(block))
 	o.kubectlDoes(t, "create", "namespace", "clusters")
 	o.kubectlDoes(t, "apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", manifest)
 	o.kubectlDoes(t, "apply", "--server-side", "-f", manifest)
@@ -238,8 +235,7 @@ func (o *dualTrust) cronJob(t *testing.T) {
 		o.cli,
 		container.Args...).exits(t, 0, `"rotated": 1`)
 	must.Do(t, o.admin.Get(t.Context(), types.NamespacedName{Namespace: "clusters", Name: "prod-kubeconfig"}, secret))
-	after := filepath.Join(t.TempDir(), "after")
-	must.Do(t, os.WriteFile(after, secret.Data["value"], 0o600))
+	after := fileWith(t, "after", secret.Data["value"])
 	if !bytes.Equal(trusted(t, after), o.both) {
 		t.Error("the Secret has another CA bundle than the one that is published")
 	}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -101,15 +100,8 @@ func TestReviewsHaveAQueueOfTheirOwn(t *testing.T) {
 // reject.
 func TestFlowControlCanBeLeftOut(t *testing.T) {
 	w := needsCluster(t)
-	overlay := t.TempDir()
-	deploy := must.Get(filepath.Rel(overlay, w.Deploy))(t)
-	content := fmt.Sprintf(
-		"resources: [%[1]s/concierge]\ncomponents: [%[1]s/withoutflowcontrol]\n",
-		filepath.ToSlash(deploy),
-	)
-	must.Do(t, os.WriteFile(filepath.Join(overlay, "kustomization.yaml"), []byte(content), 0o600))
 	documents := func(folder string) (kept []string, flowControl int) {
-		for document := range strings.SplitSeq(strings.TrimSpace(w.succeed(t, w.kubectl, "kustomize", folder)), "\n---\n") {
+		for _, document := range w.kustomized(t, folder) {
 			if strings.Contains(document, "apiVersion: flowcontrol.apiserver.k8s.io/") {
 				flowControl++
 				continue
@@ -119,7 +111,7 @@ func TestFlowControlCanBeLeftOut(t *testing.T) {
 		return kept, flowControl
 	}
 	all, six := documents(filepath.Join(w.Deploy, "concierge"))
-	without, none := documents(overlay)
+	without, none := documents(w.overlay(t, "withoutflowcontrol"))
 	if six != 6 || none != 0 {
 		t.Errorf("want 6 objects of flow control with the manifests and none with the component, got %d and %d", six, none)
 	}

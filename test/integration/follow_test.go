@@ -33,8 +33,7 @@ func TestKubeconfigFollows(t *testing.T) {
 
 	set := func(secret string, bundle []byte) func() {
 		return func() {
-			file := filepath.Join(t.TempDir(), "ca.pem")
-			must.Do(t, os.WriteFile(file, bundle, 0o600))
+			file := fileWith(t, "ca.pem", bundle)
 			w.asAdmin(t, "ip-tls", "set", "--secret="+secret, "--ca-bundle="+file, "--timeout=30s",
 				"--allow=OldClientsBreak").ok(t)
 		}

@@ -230,15 +230,7 @@ func (w *world) reachWebhook(t *testing.T, authenticator *authenticationv1alpha1
 		authenticator.Spec.Endpoint = w.users.Endpoint()
 		return w.admin.Update(t.Context(), authenticator)
 	})
-	testkit.Eventually(t, 60*time.Second, func() error {
-		if err := w.admin.Get(t.Context(), client.ObjectKeyFromObject(authenticator), authenticator); err != nil {
-			return err
-		}
-		if authenticator.Status.Phase != authenticationv1alpha1.PhaseReady {
-			return fmt.Errorf("phase %q: %v", authenticator.Status.Phase, authenticator.Status.Conditions)
-		}
-		return nil
-	})
+	w.waitUntilReady(t, 60*time.Second, authenticator)
 }
 
 // TestIdentityProviderManifests has the API server validate the manifests in the page about identity providers.

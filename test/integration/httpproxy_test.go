@@ -67,8 +67,7 @@ func TestThroughAnHTTPProxy(t *testing.T) {
 	w.external(t, "forwarded-tls", pairData(w.issue(t, "localhost", "kubernetes.example.com")))
 	forwarder, tunneled := startForwarder(t, endpoint, w.agents[0].ProxyAddress())
 	environment := []string{"HTTPS_PROXY=" + forwarder.URL}
-	bundle := filepath.Join(t.TempDir(), "ca.pem")
-	must.Do(t, os.WriteFile(bundle, w.pki.CertPEM(), 0o600))
+	bundle := fileWith(t, "ca.pem", w.pki.CertPEM())
 	admin := func(want int, args ...string) result {
 		t.Helper()
 		before := tunneled()

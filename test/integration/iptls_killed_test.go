@@ -69,14 +69,20 @@ func (w *world) kill(t *testing.T, args []string, reached func() bool) {
 	command := exec.CommandContext(ctx, w.cli, append(args, "--kubeconfig="+w.Cluster.AdminKubeconfig())...)
 	command.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()}
 	must.Do(t, command.Start())
+	until(t, reached)
+	_ = command.Process.Kill()
+	_ = command.Wait()
+}
+
+// until waits until reached.
+func until(t *testing.T, reached func() bool) {
+	t.Helper()
 	testkit.Eventually(t, 40*time.Second, func() error {
 		if !reached() {
 			return errors.New("it is not as far")
 		}
 		return nil
 	})
-	_ = command.Process.Kill()
-	_ = command.Wait()
 }
 
 // retirements returns when which revision was retired.
@@ -109,15 +115,6 @@ func TestAgentIsKilled(t *testing.T) {
 		must.Do(t, w.WaitAvailable(t.Context()))
 		w.leadsThrough(t, client)
 	}
-	until := func(reached func() bool) {
-		t.Helper()
-		testkit.Eventually(t, 40*time.Second, func() error {
-			if !reached() {
-				return errors.New("it is not as far")
-			}
-			return nil
-		})
-	}
 	prepared := func() bool {
 		transition := w.issuer(t).Status.Transition
 		return transition != nil && transition.Phase == configv1alpha1.TransitionPrepared
@@ -125,9 +122,9 @@ func TestAgentIsKilled(t *testing.T) {
 
 	w.set(t, 0, "--wait=false")
 	restart("the spec is changed", before, w.oldPair)
-	until(prepared)
+	until(t, prepared)
 	restart("both CAs are published", before, w.oldPair)
-	until(prepared)
+	until(t, prepared)
 	w.set(t, 6)
 
 	after := &caller{name: "the fleet", path: fleet}
@@ -137,7 +134,7 @@ func TestAgentIsKilled(t *testing.T) {
 		"ip-tls", "set", "--secret=rotate-new", "--ca-bundle=" + w.newBundle, "--kubeconfigs=" + fleet,
 	}, func() bool { return !maps.Equal(w.retirements(t), known) })
 	restart("the last revision is retired", after, w.newPair)
-	until(func() bool { return string(w.publishedBundle(t)) == string(w.newCA.CertPEM()) })
+	until(t, func() bool { return string(w.publishedBundle(t)) == string(w.newCA.CertPEM()) })
 	restart("the new certificate is active", after, w.newPair)
 	w.set(t, 0)
 	w.asAdmin(t, "ip-tls", "status").ok(t)

@@ -2,12 +2,8 @@ package integration
 
 import (
 	"encoding/json"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 func decoded(t *testing.T, got result, code int, into any) {
@@ -25,8 +21,7 @@ func TestCheck(t *testing.T) {
 	w := needsCluster(t)
 	w.external(t, "checked-cert", pairData(w.issue(t, "localhost")))
 	before := w.issuer(t)
-	bundle := filepath.Join(t.TempDir(), "ca.pem")
-	must.Do(t, os.WriteFile(bundle, w.pki.CertPEM(), 0o600))
+	bundle := fileWith(t, "ca.pem", w.pki.CertPEM())
 	type checked struct {
 		OK           bool
 		Certificates []struct {

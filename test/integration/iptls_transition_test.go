@@ -3,12 +3,10 @@ package integration
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/base64"
 	"fmt"
 	"net/http"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -44,24 +42,17 @@ func newTurn(t *testing.T, generated bool) *turn {
 	}
 	w.newPair = issueAt(t, w.newCA, time.Now(), 90*24*time.Hour, "localhost")
 	w.putSecret(t, "rotate-new", pairData(w.newPair))
-	w.newBundle = filepath.Join(t.TempDir(), "new-ca.pem")
-	must.Do(t, os.WriteFile(w.newBundle, w.newCA.CertPEM(), 0o600))
-	user := must.Get(w.Cluster.User("ann"))(t)
-	w.identity = must.Get(tls.X509KeyPair(user.CertData, user.KeyData))(t)
+	w.newBundle = fileWith(t, "new-ca.pem", w.newCA.CertPEM())
+	w.identity = w.certificateOf(t, "ann")
 	return w
 }
 
 // set sets the certificate of the new CA, and returns the result.
 func (w *turn) set(t *testing.T, code int, flags ...string) result {
 	t.Helper()
-	got := w.asAdmin(t, append([]string{
+	return w.asAdmin(t, append([]string{
 		"ip-tls", "set", "--secret=rotate-new", "--ca-bundle=" + w.newBundle, "--timeout=40s",
-	}, flags...)...)
-	if got.code != code {
-		t.Fatalf("set %s ended with %d, want %d\nstdout: %s\nstderr: %s", strings.Join(flags, " "), got.code, code, got.out,
-			got.errOut)
-	}
-	return got
+	}, flags...)...).exits(t, code, "")
 }
 
 // publishedBundle returns the CA bundle in the status.
@@ -105,14 +96,9 @@ type caller struct {
 func (w *turn) client(t *testing.T, name string) *caller {
 	t.Helper()
 	path := w.userKubeconfig(t, "pinny:password123")
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(trusted(t, path))
+	roots := trusting(trusted(t, path))
 	transport := &http.Transport{
-		TLSClientConfig: &tls.Config{
-			RootCAs:      roots,
-			Certificates: []tls.Certificate{w.identity},
-			MinVersion:   tls.VersionTLS12,
-		},
+		TLSClientConfig:   clientTLS(roots, w.identity),
 		DisableKeepAlives: true,
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -137,8 +123,7 @@ func (w *turn) client(t *testing.T, name string) *caller {
 func kubeconfigOf(t *testing.T, c *caller) string {
 	t.Helper()
 	content := must.Get(os.ReadFile(c.path))(t)
-	path := filepath.Join(t.TempDir(), "copy.kubeconfig")
-	must.Do(t, os.WriteFile(path, content, 0o600))
+	path := fileWith(t, "copy.kubeconfig", content)
 	return path
 }
 
@@ -237,10 +222,7 @@ func (w *turn) backToGenerated(t *testing.T, c *caller) {
 	t.Helper()
 	unset := func(code int, flags ...string) {
 		t.Helper()
-		got := w.asAdmin(t, append([]string{"ip-tls", "unset", "--timeout=40s"}, flags...)...)
-		if got.code != code {
-			t.Fatalf("unset ended with %d, want %d: %s%s", got.code, code, got.out, got.errOut)
-		}
+		w.asAdmin(t, append([]string{"ip-tls", "unset", "--timeout=40s"}, flags...)...).exits(t, code, "")
 	}
 	unset(6)
 	c.works(t)
@@ -261,40 +243,25 @@ func TestUndo(t *testing.T) {
 	pair := w.issue(t, "localhost")
 	w.external(t, "undone-cert", pairData(pair))
 	w.use(t)
-	undo := func(code int) result {
+	undo := func(want string) {
 		t.Helper()
-		got := w.asAdmin(t, "ip-tls", "undo", "--timeout=40s", "--allow=OldClientsBreak")
-		if got.code != code {
-			t.Fatalf("undo ended with %d\nstdout: %s\nstderr: %s", got.code, got.out, got.errOut)
+		w.asAdmin(t, "ip-tls", "undo", "--timeout=40s", "--allow=OldClientsBreak").ok(t)
+		tls := w.issuer(t).Spec.ImpersonationProxy.TLS
+		if tls == nil && want != "" || tls != nil && tls.SecretName != want {
+			t.Errorf("undo has left %+v, want Secret %q", tls, want)
 		}
-		return got
 	}
-	configured := w.issuer(t).Spec.ImpersonationProxy.TLS
 	for range 2 {
-		undo(0)
-		if tls := w.issuer(t).Spec.ImpersonationProxy.TLS; tls != nil {
-			t.Errorf("undo of set has left %+v", tls)
-		}
-		undo(0)
-		if tls := w.issuer(t).Spec.ImpersonationProxy.TLS; tls == nil || tls.SecretName != configured.SecretName {
-			t.Errorf("undo of undo has left %+v, want %+v", tls, configured)
-		}
+		undo("")
+		undo("undone-cert")
 		if err := presents(w.agents[0].ProxyAddress(), pair); err != nil {
 			t.Error(err)
 		}
 	}
-	if waits := w.asAdmin(t, "ip-tls", "unset", "--timeout=40s"); waits.code != 6 {
-		t.Errorf("unset, which breaks clients: %+v", waits)
-	}
-	undo(0)
-	if tls := w.issuer(t).Spec.ImpersonationProxy.TLS; tls == nil || tls.SecretName != configured.SecretName {
-		t.Errorf("unset and undo have left %+v, want %+v", tls, configured)
-	}
+	w.asAdmin(t, "ip-tls", "unset", "--timeout=40s").exits(t, 6, "") // it breaks clients
+	undo("undone-cert")
 	w.asAdmin(t, "ip-tls", "unset", "--timeout=40s", "--allow=OldClientsBreak").ok(t)
-	undo(0)
-	if tls := w.issuer(t).Spec.ImpersonationProxy.TLS; tls == nil || tls.SecretName != configured.SecretName {
-		t.Errorf("undo of unset has left %+v, want %+v", tls, configured)
-	}
+	undo("undone-cert")
 	// set takes over the fields that undo has written, although undo sends another kind of request.
 	w.putSecret(t, "undone-cert-2", pairData(w.issue(t, "localhost")))
 	w.asAdmin(t, "ip-tls", "set", "--secret=undone-cert-2", "--timeout=40s").ok(t)
@@ -303,8 +270,5 @@ func TestUndo(t *testing.T) {
 	testkit.Eventually(t, 20*time.Second, func() error { // otherwise there is no evidence that it took effect
 		return w.asAdmin(t, "ip-tls", "status").err()
 	})
-	undo(0)
-	if tls := w.issuer(t).Spec.ImpersonationProxy.TLS; tls == nil || tls.SecretName != "undone-cert-2" {
-		t.Errorf("undo of kubectl patch has left %+v", tls)
-	}
+	undo("undone-cert-2")
 }

@@ -70,14 +70,12 @@ func TestKubeconfigFromProxy(t *testing.T) {
 		})
 	}
 	finding(true)
-	w.trustFor(t, "people", &issuer.Issuer{URL: idp.URL, CA: idp.CA.CertPEM()}, oidctest.ClientID)
+	w.trust(t, "people", &issuer.Issuer{URL: idp.URL, CA: idp.CA.CertPEM()}, oidctest.ClientID)
 
 	info := w.issuer(t).Status.Strategies[1].Frontend.ImpersonationProxyInfo
 	endpoint := info.Endpoint
 	offered := filepath.Join(home, "fetched.yaml")
-	link, browser := filepath.Join(home, "link"), filepath.Join(home, "browser")
-	script := "#!/bin/sh\nprintf %s \"$1\" > " + link + ".new && mv " + link + ".new " + link + "\n"
-	must.Do(t, os.WriteFile(browser, []byte(script), 0o700))
+	link, browser := linkFile(t, home)
 	environment := append(os.Environ(), "HOME="+home, "KUBECONFIG="+filepath.Join(home, "none"), "BROWSER="+browser)
 	fetch := func(args ...string) result {
 		return w.runWith(t, environment, nil, w.cli,
@@ -117,17 +115,7 @@ func TestKubeconfigFromProxy(t *testing.T) {
 		t.Errorf("the developer's kubeconfig\n%s\nis not the administrator's\n%s", got, want)
 	}
 
-	opened := make(chan error, 1)
-	go func() {
-		err := os.ErrDeadlineExceeded
-		for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
-			if address, errRead := os.ReadFile(link); errRead == nil {
-				_, err = oidctest.Browse(t.Context(), idp.CA.CertPEM(), string(address))
-				break
-			}
-		}
-		opened <- err
-	}()
+	opened := opensLink(t, idp, link)
 	typed := w.reader(t)
 	typed.environment = append(typed.environment, "BROWSER="+browser, "KUBECONFIG=")
 	typed.types(t, documents.Block{Text: steps[0] + "\n"})

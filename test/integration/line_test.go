@@ -44,8 +44,7 @@ func (w *world) external(t *testing.T, secret string, pair map[string][]byte) {
 	t.Helper()
 	w.generatedOnly(t)
 	w.putSecret(t, secret, pair)
-	bundle := filepath.Join(t.TempDir(), "ca.pem")
-	must.Do(t, os.WriteFile(bundle, w.pki.CertPEM(), 0o600))
+	bundle := fileWith(t, "ca.pem", w.pki.CertPEM())
 	w.asAdmin(t, "ip-tls", "set", "--secret="+secret, "--ca-bundle="+bundle, "--timeout=30s",
 		"--allow=OldClientsBreak").ok(t)
 	w.onlyNow(t)
@@ -272,8 +271,7 @@ func TestTokenCredentialRequestThroughTheAPIServer(t *testing.T) {
 	w.external(t, "corporate-cert", pairData(w.issue(t, "localhost")))
 	request := `{"apiVersion":"login.concierge.pinniped.dev/v1alpha1","kind":"TokenCredentialRequest","spec":{"token":"pinny:password123",
 		"authenticator":{"apiGroup":"authentication.concierge.pinniped.dev","kind":"WebhookAuthenticator","name":"local-user-authenticator"}}}`
-	path := filepath.Join(t.TempDir(), "request.json")
-	must.Do(t, os.WriteFile(path, []byte(request), 0o600))
+	path := fileWith(t, "request.json", []byte(request))
 	out := w.kubectlDoes(t, "create", "--output=json",
 		"--filename="+path)
 	var answer struct {
@@ -312,8 +310,7 @@ func TestPublicCertificate(t *testing.T) {
 		return nil
 	})
 	path := filepath.Join(t.TempDir(), "kubeconfig")
-	bundle := filepath.Join(t.TempDir(), "roots.pem")
-	must.Do(t, os.WriteFile(bundle, w.pki.CertPEM(), 0o600))
+	bundle := fileWith(t, "roots.pem", w.pki.CertPEM())
 	w.runWith(t, []string{"SSL_CERT_FILE=" + bundle}, nil, w.cli, "get", "kubeconfig",
 		"--kubeconfig="+w.Cluster.AdminKubeconfig(), "--static-token=pinny:password123",
 		"--concierge-mode=ImpersonationProxy", "--output="+path).ok(t)

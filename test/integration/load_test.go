@@ -14,6 +14,26 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
+// trusting returns the CAs of bundles.
+func trusting(bundles ...[]byte) *x509.CertPool {
+	roots := x509.NewCertPool()
+	for _, bundle := range bundles {
+		roots.AppendCertsFromPEM(bundle)
+	}
+	return roots
+}
+
+// certificateOf returns a client certificate of the cluster's CA.
+func (w *world) certificateOf(t *testing.T, name string, groups ...string) tls.Certificate {
+	t.Helper()
+	user := must.Get(w.Cluster.User(name, groups...))(t)
+	return must.Get(tls.X509KeyPair(user.CertData, user.KeyData))(t)
+}
+
+func clientTLS(roots *x509.CertPool, certificates ...tls.Certificate) *tls.Config {
+	return &tls.Config{RootCAs: roots, Certificates: certificates, MinVersion: tls.VersionTLS12}
+}
+
 // traffic is load on the proxies of both replicas. Of four clients, two keep their connection, and two open a new one
 // for each request.
 type traffic struct {
@@ -31,19 +51,14 @@ const keepers = 4
 func (w *world) load(t *testing.T, roots *x509.CertPool) *traffic {
 	t.Helper()
 	// Like the API server, the proxy closes connections of unauthenticated clients after each response.
-	user := must.Get(w.Cluster.User("ann"))(t)
-	identity := must.Get(tls.X509KeyPair(user.CertData, user.KeyData))(t)
+	identity := w.certificateOf(t, "ann")
 	ctx, cancel := context.WithCancel(t.Context())
 	l := &traffic{cancel: cancel, failures: make(chan error, 100)}
 	for i := range 8 {
 		keep := i%2 == 0
 		url := fmt.Sprintf("https://localhost:%d/version", w.agents[i/2%len(w.agents)].ProxyPort)
 		transport := &http.Transport{
-			TLSClientConfig: &tls.Config{
-				RootCAs:      roots,
-				Certificates: []tls.Certificate{identity},
-				MinVersion:   tls.VersionTLS12,
-			},
+			TLSClientConfig:   clientTLS(roots, identity),
 			ForceAttemptHTTP2: true,
 			DisableKeepAlives: !keep,
 			DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {

@@ -46,8 +46,7 @@ func TestEveryManifestIsAccepted(t *testing.T) {
 			}
 		}
 	}
-	file := filepath.Join(t.TempDir(), "added.yaml")
-	must.Do(t, os.WriteFile(file, []byte(strings.Join(added, "\n---\n")), 0o600))
+	file := fileWith(t, "added.yaml", []byte(strings.Join(added, "\n---\n")))
 	accepted := w.kubectlDoes(t, "apply", "--server-side",
 		"--force-conflicts", "--validate=strict", "--dry-run=server", "--filename="+file, "--output=yaml")
 	for _, want := range []string{
@@ -93,8 +92,7 @@ func TestRoutesAreAccepted(t *testing.T) {
 		printed := w.asAdmin(
 			t,
 			append([]string{"ip-tls", "manifest", "--external-endpoint=proxy.example.com"}, arguments...)...).ok(t)
-		file := filepath.Join(t.TempDir(), "route.yaml")
-		must.Do(t, os.WriteFile(file, []byte(printed.out), 0o600))
+		file := fileWith(t, "route.yaml", []byte(printed.out))
 		accepted := w.kubectlDoes(t, "apply", "--server-side",
 			"--validate=strict", "--dry-run=server", "--filename="+file, "--output=name")
 		if want := kind + "/impersonation-proxy\n"; accepted != want {

@@ -51,15 +51,6 @@ func TestManualEditsOfAStatusHeal(t *testing.T) {
 		Spec:       authenticationv1alpha1.JWTAuthenticatorSpec{Issuer: "https://127.0.0.1:1", Audience: "a"},
 	}
 	w.create(t, jwt)
-	conditionsOf := func(object client.Object) (*authenticationv1alpha1.AuthenticatorPhase, *[]metav1.Condition) {
-		switch object := object.(type) {
-		case *authenticationv1alpha1.JWTAuthenticator:
-			return &object.Status.Phase, &object.Status.Conditions
-		case *authenticationv1alpha1.WebhookAuthenticator:
-			return &object.Status.Phase, &object.Status.Conditions
-		}
-		return nil, nil
-	}
 	for _, test := range []struct {
 		name   types.NamespacedName
 		object client.Object
@@ -96,7 +87,7 @@ func TestManualEditsOfAStatusHeal(t *testing.T) {
 	} {
 		if test.wait == nil { // an authenticator
 			test.wait = func() error {
-				_, conditions := conditionsOf(test.object)
+				_, conditions := authenticatorStatus(test.object)
 				if ready := meta.FindStatusCondition(*conditions, "Ready"); ready == nil ||
 					ready.Status == metav1.ConditionUnknown {
 					return fmt.Errorf("not settled: %v", *conditions)
@@ -104,14 +95,14 @@ func TestManualEditsOfAStatusHeal(t *testing.T) {
 				return nil
 			}
 			test.edit = func(object client.Object) {
-				phase, conditions := conditionsOf(object)
+				phase, conditions := authenticatorStatus(object)
 				*phase = "Pending"
 				*conditions = slices.Delete(*conditions, 0, 1)
 				(*conditions)[0].Reason, (*conditions)[0].Message = "Edited", "edited"
 				(*conditions)[1].Status = metav1.ConditionUnknown
 			}
 			test.status = func(object client.Object) any {
-				phase, conditions := conditionsOf(object)
+				phase, conditions := authenticatorStatus(object)
 				all := []any{*phase}
 				for _, condition := range *conditions {
 					condition.LastTransitionTime = metav1.Time{}

@@ -9,6 +9,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -72,6 +74,14 @@ func newCA(t *testing.T, name string, at time.Time) *certs.CA {
 	t.Helper()
 	ca := must.Get(certs.NewCA(name, at, 1000*24*time.Hour))(t)
 	return ca
+}
+
+// fileWith returns the path of a new file.
+func fileWith(t *testing.T, name string, content []byte) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	must.Do(t, os.WriteFile(path, content, 0o600))
+	return path
 }
 
 // ours returns the key of an object in the agent's namespace.

@@ -4,9 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"strconv"
@@ -25,8 +23,7 @@ import (
 func TestSwapUnderLoad(t *testing.T) {
 	w := needsCluster(t)
 	w.external(t, "loaded-cert", pairData(w.issue(t, "localhost")))
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(w.pki.CertPEM())
+	roots := trusting(w.pki.CertPEM())
 	load := w.load(t, roots)
 	for range 20 {
 		next := w.issue(t, "localhost")
@@ -36,27 +33,9 @@ func TestSwapUnderLoad(t *testing.T) {
 	load.stop(t)
 }
 
-// fetch gets url without the test's context, so that the end of the load is not an error.
+// fetch gets url.
 func fetch(transport http.RoundTripper, url string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return err
-	}
-	response, err := transport.RoundTrip(request)
-	if err != nil {
-		return err
-	}
-	defer response.Body.Close() //nolint:errcheck // read to its end below
-	body, err := io.ReadAll(response.Body)
-	if err != nil {
-		return err
-	}
-	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s: %s", response.Status, body)
-	}
-	return nil
+	return call(transport, 10*time.Second, http.MethodGet, url, "")
 }
 
 // TestSwitchedOffAndOn disables the proxy and enables it again. While it is disabled, it does not listen, and logins
@@ -119,10 +98,9 @@ func TestTheAPIServerGoesAway(t *testing.T) {
 	w.standsStill(t, kubeconfig)
 	must.Do(t, w.Cluster.StopAPIServer())
 	gone := time.Now()
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(w.pki.CertPEM())
+	roots := trusting(w.pki.CertPEM())
 	transport := &http.Transport{
-		TLSClientConfig:   &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
+		TLSClientConfig:   clientTLS(roots),
 		ForceAttemptHTTP2: true,
 	}
 	defer transport.CloseIdleConnections()
@@ -218,10 +196,8 @@ func (w *world) leader(t *testing.T) (leader, other *devinstall.Agent) {
 func TestABodyTooLarge(t *testing.T) {
 	w := needsCluster(t)
 	w.external(t, "large-cert", pairData(w.issue(t, "localhost")))
-	user := must.Get(w.Cluster.User("sender", "system:masters"))(t)
-	identity := must.Get(tls.X509KeyPair(user.CertData, user.KeyData))(t)
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(w.pki.CertPEM())
+	identity := w.certificateOf(t, "sender", "system:masters")
+	roots := trusting(w.pki.CertPEM())
 	for _, protocol := range []string{"h2", "http/1.1"} {
 		transport := &http.Transport{
 			TLSClientConfig: &tls.Config{
@@ -236,8 +212,8 @@ func TestABodyTooLarge(t *testing.T) {
 			"x",
 			4<<20,
 		) + `"}}`
-		err := call(transport, http.MethodPost, "https://"+w.endpoint()+"/api/v1/namespaces/default/configmaps?dryRun=All",
-			body)
+		err := call(transport, 30*time.Second, http.MethodPost,
+			"https://"+w.endpoint()+"/api/v1/namespaces/default/configmaps?dryRun=All", body)
 		transport.CloseIdleConnections()
 		if err == nil || !strings.Contains(err.Error(), "413") ||
 			!strings.Contains(err.Error(), `"reason":"RequestEntityTooLarge"`) {

@@ -2,9 +2,7 @@ package integration
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -74,8 +72,7 @@ func TestTheCLIRefuses(t *testing.T) {
 			if bad.data != nil {
 				w.putSecret(t, secret, bad.data)
 			}
-			bundle := filepath.Join(t.TempDir(), "ca.pem")
-			must.Do(t, os.WriteFile(bundle, bad.bundle, 0o600))
+			bundle := fileWith(t, "ca.pem", bad.bundle)
 			got := w.asAdmin(t, "ip-tls", "set", "--secret="+secret, "--ca-bundle="+bundle, "--timeout=10s")
 			if got.code != 3 {
 				t.Errorf("it ended with %d, want 3", got.code)
@@ -187,21 +184,12 @@ func TestAuditLogNamesEverybody(t *testing.T) {
 	// The proxy denies what pinny may not do, and forwards what everyone may do.
 	w.kubectlAs(t, kubeconfig, "get", "--raw=/version?asked-by=pinny").ok(t)
 	testkit.Eventually(t, 5*time.Second, func() error {
-		content, err := os.ReadFile(w.Cluster.AuditLog())
-		if err != nil {
-			return err
-		}
-		for line := range strings.Lines(string(content)) {
-			var event struct {
-				RequestURI       string
-				User             struct{ Username string }
-				ImpersonatedUser struct{ Username string }
-			}
-			if err := json.Unmarshal([]byte(line), &event); err != nil || !strings.Contains(event.RequestURI, "asked-by=pinny") {
+		for event := range w.audit(t) {
+			if !strings.Contains(event.RequestURI, "asked-by=pinny") {
 				continue
 			}
 			if event.User.Username != "system:serviceaccount:pinniped-concierge:pinniped-concierge-impersonation-proxy" ||
-				event.ImpersonatedUser.Username != "pinny" {
+				event.as() != "pinny" {
 				t.Fatalf("the audit log names %+v", event)
 			}
 			return nil

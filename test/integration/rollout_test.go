@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -61,6 +60,16 @@ func (b *balancer) probe(ctx context.Context, i int) {
 		case <-time.After(200 * time.Millisecond):
 		}
 	}
+}
+
+func (b *balancer) waitForAll(t *testing.T) {
+	t.Helper()
+	testkit.Eventually(t, 10*time.Second, func() error {
+		if !b.ready[0].Load() || !b.ready[1].Load() {
+			return errors.New("the balancer does not know yet that the replicas are ready")
+		}
+		return nil
+	})
 }
 
 func (b *balancer) accept(ctx context.Context) {
@@ -133,12 +142,7 @@ func TestARollingRestartLosesNothing(t *testing.T) {
 		waitReady(t, replicas[i])
 	}
 	b := startBalancer(t, replicas...)
-	testkit.Eventually(t, 10*time.Second, func() error {
-		if !b.ready[0].Load() || !b.ready[1].Load() {
-			return errors.New("the balancer does not know yet that the replicas are ready")
-		}
-		return nil
-	})
+	b.waitForAll(t)
 
 	load := startLoad(t, w, b.listener.Addr().(*net.TCPAddr).Port)
 	restarts := 0
@@ -154,12 +158,7 @@ func TestARollingRestartLosesNothing(t *testing.T) {
 			must.Do(t, replica.Restart(t.Context()))
 			waitReady(t, replica)
 			// Like a Deployment: the next one stops when this one is ready.
-			testkit.Eventually(t, 10*time.Second, func() error {
-				if !b.ready[0].Load() || !b.ready[1].Load() {
-					return errors.New("the balancer has not noticed yet")
-				}
-				return nil
-			})
+			b.waitForAll(t)
 			restarts++
 		}
 	}
@@ -214,10 +213,8 @@ type load struct {
 
 func startLoad(t *testing.T, w *world, port int) *load {
 	t.Helper()
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(w.pki.CertPEM())
-	user := must.Get(w.Cluster.User("loader", "system:masters"))(t)
-	identity := must.Get(tls.X509KeyPair(user.CertData, user.KeyData))(t)
+	roots := trusting(w.pki.CertPEM())
+	identity := w.certificateOf(t, "loader", "system:masters")
 	l := &load{}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	var workers sync.WaitGroup
@@ -245,7 +242,7 @@ func startLoad(t *testing.T, w *world, port int) *load {
 		workers.Go(func() {
 			defer transport.CloseIdleConnections()
 			for ctx.Err() == nil {
-				if err := call(transport, method, url, body); err != nil {
+				if err := call(transport, 30*time.Second, method, url, body); err != nil {
 					l.failed.Add(1)
 					t.Errorf("%s over %s: %v", method, protocol, err)
 				}
@@ -257,8 +254,8 @@ func startLoad(t *testing.T, w *world, port int) *load {
 }
 
 // call sends one request, which the end of the load does not cancel.
-func call(transport http.RoundTripper, method, url, body string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+func call(transport http.RoundTripper, limit time.Duration, method, url, body string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
 	if err != nil {
@@ -276,7 +273,7 @@ func call(transport http.RoundTripper, method, url, body string) error {
 	if err != nil {
 		return err
 	}
-	if response.StatusCode >= http.StatusBadRequest {
+	if response.StatusCode != http.StatusOK && response.StatusCode != http.StatusCreated {
 		return fmt.Errorf("%s: %s", response.Status, said)
 	}
 	return nil

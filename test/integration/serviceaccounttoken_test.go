@@ -2,9 +2,7 @@ package integration
 
 import (
 	"bufio"
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -238,14 +236,8 @@ func (w *world) testRemoval(t *testing.T) {
 // auditedAs reports whether a user whose name has the prefix impersonated another one, according to the audit log.
 func (w *world) auditedAs(t *testing.T, userPrefix, as string) bool {
 	t.Helper()
-	log := must.Get(os.ReadFile(w.Cluster.AuditLog()))(t)
-	for line := range bytes.Lines(log) {
-		var event struct {
-			User             struct{ Username string }
-			ImpersonatedUser struct{ Username string }
-		}
-		if json.Unmarshal(line, &event) == nil && strings.HasPrefix(event.User.Username, userPrefix) &&
-			event.ImpersonatedUser.Username == as {
+	for event := range w.audit(t) {
+		if strings.HasPrefix(event.User.Username, userPrefix) && event.as() == as {
 			return true
 		}
 	}

@@ -3,7 +3,6 @@ package integration
 import (
 	"bufio"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -148,8 +147,7 @@ func (w *world) dial(config *rest.Config, address string) (*tls.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(config.CAData)
+	roots := trusting(config.CAData)
 	plain, err := net.Dial("tcp", address)
 	if err != nil {
 		return nil, err

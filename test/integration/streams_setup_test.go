@@ -3,7 +3,6 @@ package integration
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -209,22 +208,12 @@ func (w *world) user(t *testing.T, name string) (*rest.Config, string) {
 }
 
 // audited returns the verbs of the API server's audit events for a pod's subresource.
-func (w *world) audited(t *testing.T, pod, subresource string) []string {
+func (w *world) audited(t *testing.T, pod, subresource string) (verbs []string) {
 	t.Helper()
-	log := must.Get(os.Open(w.Cluster.AuditLog()))(t)
-	defer log.Close() //nolint:errcheck // only read
-	var verbs []string
-	for decoder := json.NewDecoder(log); ; {
-		var event struct {
-			Verb             string
-			ObjectRef        struct{ Name, Subresource string }
-			ImpersonatedUser struct{ Username string }
-		}
-		if err := decoder.Decode(&event); err != nil {
-			return verbs // the last event may be partly written
-		}
+	for event := range w.audit(t) {
 		if event.ObjectRef.Name == pod && event.ObjectRef.Subresource == subresource {
-			verbs = append(verbs, event.Verb+" by "+event.ImpersonatedUser.Username)
+			verbs = append(verbs, event.Verb+" by "+event.as())
 		}
 	}
+	return verbs
 }

@@ -8,7 +8,6 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -41,10 +40,7 @@ func TestTransitions(t *testing.T) {
 	w.generatedOnly(t)
 	generatedBundle := w.publishedBundle(t)
 	other := newCA(t, "Another CA", time.Now())
-	roots := x509.NewCertPool()
-	for _, bundle := range [][]byte{generatedBundle, w.pki.CertPEM(), other.CertPEM()} {
-		roots.AppendCertsFromPEM(bundle)
-	}
+	roots := trusting(generatedBundle, w.pki.CertPEM(), other.CertPEM())
 	leader, _ := w.leader(t)
 	logged := w.logFrom(t, leader)
 	load := w.load(t, roots)
@@ -311,22 +307,12 @@ func (w *world) mayRecord(t *testing.T, name string) {
 
 // writtenSecrets returns the names of Secrets in the agent's namespace that the agent tried to create or change,
 // according to the audit log.
-func (w *world) writtenSecrets(t *testing.T) []string {
+func (w *world) writtenSecrets(t *testing.T) (names []string) {
 	t.Helper()
-	content := must.Get(os.ReadFile(w.Cluster.AuditLog()))(t)
-	var names []string
-	for line := range strings.Lines(string(content)) {
-		var event struct {
-			Verb      string
-			User      struct{ Username string }
-			ObjectRef struct{ Resource, Namespace, Name string }
-		}
-		if err := json.Unmarshal([]byte(line), &event); err != nil {
-			continue // the last line may be partly written
-		}
-		if slices.Contains([]string{"create", "patch", "update"}, event.Verb) && event.ObjectRef.Resource == "secrets" &&
-			event.ObjectRef.Namespace == devinstall.Namespace && event.User.Username == "system:serviceaccount:pinniped-concierge:pinniped-concierge" {
-			names = append(names, event.ObjectRef.Name)
+	for event := range w.audit(t) {
+		if ref := event.ObjectRef; slices.Contains([]string{"create", "patch", "update"}, event.Verb) &&
+			ref.Resource == "secrets" && ref.Namespace == devinstall.Namespace && event.User.Username == agentUser {
+			names = append(names, ref.Name)
 		}
 	}
 	return names
