@@ -1,14 +1,18 @@
 package change
 
 import (
+	"context"
 	"encoding/json"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/status"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
@@ -224,4 +228,16 @@ func TestUnsetErrors(t *testing.T) {
 	runUnset(t, w, func(o *UnsetOptions) { o.Session.Output = "junit" }).Check(t, 2, `invalid value "junit" for --output`)
 	w.Cluster.Issuer.Spec.ImpersonationProxy = nil
 	runUnset(t, w, nil).Check(t, 1, "has no spec.impersonationProxy")
+}
+
+func runStatus(ctx context.Context, w *iptlstest.World, network session.Network) *iptlstest.Run {
+	return sessiontest.Run(ctx, w, func(s *session.Session) factory.Command {
+		s.Network = network
+		return &status.Options{
+			Session: s,
+			Current: func(factory.ClusterFlags) (*factory.Cluster, error) {
+				return &factory.Cluster{Raw: clientcmdapi.NewConfig()}, nil
+			},
+		}
+	})
 }
