@@ -62,16 +62,21 @@ func rendered(t *testing.T, folder string) []map[string]any {
 
 func deployments(t *testing.T, folder string) []*appsv1.Deployment {
 	t.Helper()
-	var found []*appsv1.Deployment
+	return objectsOf[appsv1.Deployment](t, folder, "Deployment")
+}
+
+// objectsOf returns the objects of a kind in a kustomization, which may have no unknown fields.
+func objectsOf[T any](t *testing.T, folder, kind string) (found []*T) {
+	t.Helper()
 	for _, object := range rendered(t, folder) {
-		if object["kind"] != "Deployment" {
-			continue
+		if object["kind"] == kind {
+			typed := new(T)
+			err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(object, typed, true)
+			if err != nil {
+				t.Fatalf("%s: %v", folder, err)
+			}
+			found = append(found, typed)
 		}
-		deployment := &appsv1.Deployment{}
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(object, deployment, true); err != nil {
-			t.Fatalf("%s: %v", folder, err)
-		}
-		found = append(found, deployment)
 	}
 	return found
 }
@@ -164,7 +169,7 @@ func TestNetworkPolicy(t *testing.T) {
 		for _, port := range deployment.Spec.Template.Spec.Containers[0].Ports {
 			listens = append(listens, fmt.Sprint(port.ContainerPort))
 		}
-		policies := networkPolicies(t, folder)
+		policies := objectsOf[networkingv1.NetworkPolicy](t, folder, "NetworkPolicy")
 		for _, policy := range policies {
 			selector, err := metav1.LabelSelectorAsSelector(&policy.Spec.PodSelector)
 			if err != nil || !selector.Matches(labels.Set(deployment.Spec.Template.Labels)) {
@@ -194,20 +199,6 @@ func TestNetworkPolicy(t *testing.T) {
 	}
 }
 
-func networkPolicies(t *testing.T, folder string) []*networkingv1.NetworkPolicy {
-	t.Helper()
-	var found []*networkingv1.NetworkPolicy
-	for _, object := range rendered(t, folder) {
-		if object["kind"] != "NetworkPolicy" {
-			continue
-		}
-		policy := &networkingv1.NetworkPolicy{}
-		must.Do(t, runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(object, policy, true))
-		found = append(found, policy)
-	}
-	return found
-}
-
 // TestTheWebhookTakesAgentsOnly checks that the local-user-authenticator accepts connections only from the agent's
 // pods. Anyone can label a pod, so the policy also selects the namespace, by the label that the API server sets.
 func TestTheWebhookTakesAgentsOnly(t *testing.T) {
@@ -217,7 +208,8 @@ func TestTheWebhookTakesAgentsOnly(t *testing.T) {
 		selects := must.Get(metav1.LabelSelectorAsSelector(selector))(t)
 		return selects.Matches(set)
 	}
-	for _, rule := range networkPolicies(t, "local-user-authenticator")[0].Spec.Ingress {
+	policies := objectsOf[networkingv1.NetworkPolicy](t, "local-user-authenticator", "NetworkPolicy")
+	for _, rule := range policies[0].Spec.Ingress {
 		if len(rule.From) == 0 {
 			t.Error("it takes connections from everywhere")
 		}

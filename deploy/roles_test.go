@@ -87,10 +87,7 @@ func shippedRoles(t *testing.T) []role {
 			found[r.String()] = r
 		}
 	}
-	read := func(path string) string {
-		content := must.Get(os.ReadFile(path))(t)
-		return string(content)
-	}
+	read := func(path string) string { return string(must.Get(os.ReadFile(path))(t)) }
 	fences := regexp.MustCompile("(?ms)^ *```ya?ml\n(.*?)^ *```")
 	for _, root := range []string{".", "../docs", "../README.md"} {
 		err := filepath.WalkDir(root, func(path string, entry os.DirEntry, err error) error {
@@ -155,14 +152,10 @@ func newAttack(t *testing.T) *attack {
 	admin := must.Get(kubernetes.NewForConfig(config))(t)
 	a := &attack{cluster: cluster, admin: admin}
 	// A token Secret from before the policy, whose annotation could be changed.
-	testkit.Eventually(
-		t,
-		time.Minute,
-		func() error { // its controller deletes Secrets of missing accounts
-			_, err := admin.CoreV1().ServiceAccounts(agentNamespace).Get(t.Context(), "default", metav1.GetOptions{})
-			return err
-		},
-	)
+	testkit.Eventually(t, time.Minute, func() error { // its controller deletes Secrets of missing accounts
+		_, err := admin.CoreV1().ServiceAccounts(agentNamespace).Get(t.Context(), "default", metav1.GetOptions{})
+		return err
+	})
 	a.mustCreate(t, agentNamespace, tokenSecret("old-token", "default"))
 	testkit.Eventually(t, time.Minute, func() error {
 		_, err := a.token(t.Context(), a.admin, agentNamespace, "old-token", "default")
