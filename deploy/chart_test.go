@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/pinniped-toolkit/pinniped/internal/agent"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // charted returns the output of `helm template`, by kind and name.
@@ -102,19 +103,11 @@ func TestTheChartIsTheKustomization(t *testing.T) {
 			disk := filesys.MakeFsInMemory()
 			copyInto(t, disk)
 			content := fmt.Sprintf("resources: [../concierge%s]\ncomponents: [%s]\n", test.resources, test.components)
-			if err := disk.WriteFile("deploy/test/kustomization.yaml", []byte(content)); err != nil {
-				t.Fatal(err)
-			}
-			made, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(disk, "deploy/test")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, disk.WriteFile("deploy/test/kustomization.yaml", []byte(content)))
+			made := must.Get(krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(disk, "deploy/test"))(t)
 			want := map[string]map[string]any{}
 			for _, resource := range made.Resources() {
-				object, err := resource.Map()
-				if err != nil {
-					t.Fatal(err)
-				}
+				object := must.Get(resource.Map())(t)
 				if at(object, "metadata", "annotations", "config.kubernetes.io/local-config") == nil {
 					want[identity(object)] = object
 				}
@@ -145,9 +138,7 @@ func copyInto(t *testing.T, disk filesys.FileSystem) {
 		}
 		return disk.WriteFile(filepath.Join("deploy", path), content)
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 }
 
 // normalize makes equivalent objects equal: numbers, the text of the configuration, and Helm's own annotations.
@@ -155,9 +146,7 @@ func normalize(t *testing.T, object map[string]any) {
 	t.Helper()
 	if text, ok := at(object, "data", "pinniped.yaml").(string); ok {
 		var decoded any
-		if err := yaml.Unmarshal([]byte(text), &decoded); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, yaml.Unmarshal([]byte(text), &decoded))
 		object["data"].(map[string]any)["pinniped.yaml"] = decoded
 	}
 	for _, annotated := range []any{object, at(object, "spec", "template")} {
@@ -170,14 +159,9 @@ func normalize(t *testing.T, object map[string]any) {
 			}
 		}
 	}
-	content, err := yaml.Marshal(object)
-	if err != nil {
-		t.Fatal(err)
-	}
+	content := must.Get(yaml.Marshal(object))(t)
 	clear(object)
-	if err := yaml.Unmarshal(content, &object); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, yaml.Unmarshal(content, &object))
 }
 
 // TestTheChartInAnotherNamespace checks that all objects use the release's namespace.
@@ -308,14 +292,9 @@ func TestTheChartsSchema(t *testing.T) {
 		}
 	}
 	// The schema of config has the agent's keys.
-	content, err := os.ReadFile("helm/values.schema.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	content := must.Get(os.ReadFile("helm/values.schema.json"))(t)
 	var chart map[string]any
-	if err := yaml.Unmarshal(content, &chart); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, yaml.Unmarshal(content, &chart))
 	testInitialSpec(t, chart)
 	var agentKeys []string
 	for _, field := range reflect.VisibleFields(reflect.TypeFor[agent.Config]()) {
@@ -333,14 +312,9 @@ func TestTheChartsSchema(t *testing.T) {
 // schema.
 func testInitialSpec(t *testing.T, chart map[string]any) {
 	t.Helper()
-	content, err := os.ReadFile("crds/config.concierge.pinniped.dev_credentialissuers.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	content := must.Get(os.ReadFile("crds/config.concierge.pinniped.dev_credentialissuers.yaml"))(t)
 	var crd map[string]any
-	if err := yaml.Unmarshal(content, &crd); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, yaml.Unmarshal(content, &crd))
 	versions, _ := at(crd, "spec", "versions").([]any)
 	want, ok := strict(at(versions[0], "schema", "openAPIV3Schema", "properties", "spec")).(map[string]any)
 	keys, _ := at(chart, "properties", "config", "properties").(map[string]any)
@@ -360,12 +334,8 @@ func testInitialSpec(t *testing.T, chart map[string]any) {
 	encoder := json.NewEncoder(&updated)
 	encoder.SetEscapeHTML(false)
 	encoder.SetIndent("", "  ")
-	if err := encoder.Encode(chart); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile("helm/values.schema.json", updated.Bytes(), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, encoder.Encode(chart))
+	must.Do(t, os.WriteFile("helm/values.schema.json", updated.Bytes(), 0o600))
 }
 
 // strict returns a schema of a CRD as JSON Schema that allows no unknown fields.

@@ -22,6 +22,8 @@ import (
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 	"sigs.k8s.io/yaml"
+
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // folders returns the folders next to this file with a kustomization of this kind.
@@ -33,14 +35,9 @@ func folders(t *testing.T, kind string) []string {
 	}
 	var found []string
 	for _, file := range all {
-		content, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		content := must.Get(os.ReadFile(file))(t)
 		var head struct{ Kind string }
-		if err := yaml.Unmarshal(content, &head); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, yaml.Unmarshal(content, &head))
 		if head.Kind == kind {
 			found = append(found, filepath.Dir(file))
 		}
@@ -57,10 +54,7 @@ func rendered(t *testing.T, folder string) []map[string]any {
 	}
 	var objects []map[string]any
 	for _, resource := range made.Resources() {
-		object, err := resource.Map()
-		if err != nil {
-			t.Fatal(err)
-		}
+		object := must.Get(resource.Map())(t)
 		objects = append(objects, object)
 	}
 	return objects
@@ -68,16 +62,21 @@ func rendered(t *testing.T, folder string) []map[string]any {
 
 func deployments(t *testing.T, folder string) []*appsv1.Deployment {
 	t.Helper()
-	var found []*appsv1.Deployment
+	return objectsOf[appsv1.Deployment](t, folder, "Deployment")
+}
+
+// objectsOf returns the objects of a kind in a kustomization, which may have no unknown fields.
+func objectsOf[T any](t *testing.T, folder, kind string) (found []*T) {
+	t.Helper()
 	for _, object := range rendered(t, folder) {
-		if object["kind"] != "Deployment" {
-			continue
+		if object["kind"] == kind {
+			typed := new(T)
+			err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(object, typed, true)
+			if err != nil {
+				t.Fatalf("%s: %v", folder, err)
+			}
+			found = append(found, typed)
 		}
-		deployment := &appsv1.Deployment{}
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(object, deployment, true); err != nil {
-			t.Fatalf("%s: %v", folder, err)
-		}
-		found = append(found, deployment)
 	}
 	return found
 }
@@ -85,10 +84,7 @@ func deployments(t *testing.T, folder string) []*appsv1.Deployment {
 // TestPodSecurity checks every shipped pod against the Pod Security Standard "restricted".
 func TestPodSecurity(t *testing.T) {
 	t.Parallel()
-	evaluator, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	evaluator := must.Get(policy.NewEvaluator(policy.DefaultChecks(), nil))(t)
 	restricted := psaapi.LevelVersion{Level: psaapi.LevelRestricted, Version: psaapi.LatestVersion()}
 	judged := 0
 	for _, folder := range folders(t, "Kustomization") {
@@ -173,7 +169,7 @@ func TestNetworkPolicy(t *testing.T) {
 		for _, port := range deployment.Spec.Template.Spec.Containers[0].Ports {
 			listens = append(listens, fmt.Sprint(port.ContainerPort))
 		}
-		policies := networkPolicies(t, folder)
+		policies := objectsOf[networkingv1.NetworkPolicy](t, folder, "NetworkPolicy")
 		for _, policy := range policies {
 			selector, err := metav1.LabelSelectorAsSelector(&policy.Spec.PodSelector)
 			if err != nil || !selector.Matches(labels.Set(deployment.Spec.Template.Labels)) {
@@ -203,35 +199,17 @@ func TestNetworkPolicy(t *testing.T) {
 	}
 }
 
-func networkPolicies(t *testing.T, folder string) []*networkingv1.NetworkPolicy {
-	t.Helper()
-	var found []*networkingv1.NetworkPolicy
-	for _, object := range rendered(t, folder) {
-		if object["kind"] != "NetworkPolicy" {
-			continue
-		}
-		policy := &networkingv1.NetworkPolicy{}
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(object, policy, true); err != nil {
-			t.Fatal(err)
-		}
-		found = append(found, policy)
-	}
-	return found
-}
-
 // TestTheWebhookTakesAgentsOnly checks that the local-user-authenticator accepts connections only from the agent's
 // pods. Anyone can label a pod, so the policy also selects the namespace, by the label that the API server sets.
 func TestTheWebhookTakesAgentsOnly(t *testing.T) {
 	t.Parallel()
 	agent := deployments(t, "concierge")[0]
 	matches := func(selector *metav1.LabelSelector, set labels.Set) bool {
-		selects, err := metav1.LabelSelectorAsSelector(selector)
-		if err != nil {
-			t.Fatal(err)
-		}
+		selects := must.Get(metav1.LabelSelectorAsSelector(selector))(t)
 		return selects.Matches(set)
 	}
-	for _, rule := range networkPolicies(t, "local-user-authenticator")[0].Spec.Ingress {
+	policies := objectsOf[networkingv1.NetworkPolicy](t, "local-user-authenticator", "NetworkPolicy")
+	for _, rule := range policies[0].Spec.Ingress {
 		if len(rule.From) == 0 {
 			t.Error("it takes connections from everywhere")
 		}
@@ -288,9 +266,6 @@ func TestTokensAreMounted(t *testing.T) {
 		}
 	}
 	if accounts < 4 {
-		t.Errorf(
-			"looked at %d service accounts, want those of agent, proxy, webhook and users' accounts at least",
-			accounts,
-		)
+		t.Errorf("looked at %d service accounts, want those of agent, proxy, webhook and users' accounts at least", accounts)
 	}
 }

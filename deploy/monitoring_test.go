@@ -8,16 +8,15 @@ import (
 	"testing"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // TestMetricsExist checks that the metrics of alerts and panels are in the reference, which is generated from the
 // agent.
 func TestMetricsExist(t *testing.T) {
 	t.Parallel()
-	reference, err := os.ReadFile("../docs/reference/metrics.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	reference := must.Get(os.ReadFile("../docs/reference/metrics.md"))(t)
 	expressions := append(alertExpressions(t), panelExpressions(t)...)
 	if len(expressions) < 20 {
 		t.Fatalf("found %d expressions only", len(expressions))
@@ -36,14 +35,8 @@ func TestMetricsExist(t *testing.T) {
 // TestEveryAlertFires checks that the tests of `make alerts` expect each alert to fire.
 func TestEveryAlertFires(t *testing.T) {
 	t.Parallel()
-	rules, err := os.ReadFile("monitoring/alerts.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	tests, err := os.ReadFile("monitoring/alerts_test.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rules := must.Get(os.ReadFile("monitoring/alerts.yaml"))(t)
+	tests := must.Get(os.ReadFile("monitoring/alerts_test.yaml"))(t)
 	alerts := regexp.MustCompile(`(?m)^ *- alert: (\w+)\b`).FindAllStringSubmatch(string(rules), -1)
 	for _, alert := range alerts {
 		if !strings.Contains(string(tests), `alertname="`+alert[1]+`"`) {
@@ -57,10 +50,7 @@ func TestEveryAlertFires(t *testing.T) {
 
 func alertExpressions(t *testing.T) []string {
 	t.Helper()
-	content, err := os.ReadFile("monitoring/alerts.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	content := must.Get(os.ReadFile("monitoring/alerts.yaml"))(t)
 	var file struct {
 		Groups []struct {
 			Rules []struct {
@@ -71,9 +61,7 @@ func alertExpressions(t *testing.T) []string {
 			}
 		}
 	}
-	if err := yaml.Unmarshal(content, &file); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, yaml.Unmarshal(content, &file))
 	var expressions []string
 	for _, group := range file.Groups {
 		for _, rule := range group.Rules {
@@ -92,16 +80,11 @@ func alertExpressions(t *testing.T) []string {
 
 func panelExpressions(t *testing.T) []string {
 	t.Helper()
-	content, err := os.ReadFile("monitoring/dashboard.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	content := must.Get(os.ReadFile("monitoring/dashboard.json"))(t)
 	var dashboard struct {
 		Panels []struct{ Targets []struct{ Expr string } }
 	}
-	if err := json.Unmarshal(content, &dashboard); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal(content, &dashboard))
 	var expressions []string
 	for _, panel := range dashboard.Panels {
 		for _, target := range panel.Targets {

@@ -38,6 +38,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 const (
@@ -86,13 +87,7 @@ func shippedRoles(t *testing.T) []role {
 			found[r.String()] = r
 		}
 	}
-	read := func(path string) string {
-		content, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(content)
-	}
+	read := func(path string) string { return string(must.Get(os.ReadFile(path))(t)) }
 	fences := regexp.MustCompile("(?ms)^ *```ya?ml\n(.*?)^ *```")
 	for _, root := range []string{".", "../docs", "../README.md"} {
 		err := filepath.WalkDir(root, func(path string, entry os.DirEntry, err error) error {
@@ -111,9 +106,7 @@ func shippedRoles(t *testing.T) []role {
 			}
 			return err
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 	}
 	var all []role
 	for _, r := range found {
@@ -156,35 +149,22 @@ func newAttack(t *testing.T) *attack {
 	cluster := testkit.Cluster(t, devcluster.Options{ControllerManager: true}, "concierge/namespace.yaml")
 	config := cluster.AdminConfig()
 	config.WarningHandler = rest.NoWarnings{} // about empty certificates
-	admin, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	admin := must.Get(kubernetes.NewForConfig(config))(t)
 	a := &attack{cluster: cluster, admin: admin}
 	// A token Secret from before the policy, whose annotation could be changed.
-	testkit.Eventually(
-		t,
-		time.Minute,
-		func() error { // its controller deletes Secrets of missing accounts
-			_, err := admin.CoreV1().ServiceAccounts(agentNamespace).Get(t.Context(), "default", metav1.GetOptions{})
-			return err
-		},
-	)
+	testkit.Eventually(t, time.Minute, func() error { // its controller deletes Secrets of missing accounts
+		_, err := admin.CoreV1().ServiceAccounts(agentNamespace).Get(t.Context(), "default", metav1.GetOptions{})
+		return err
+	})
 	a.mustCreate(t, agentNamespace, tokenSecret("old-token", "default"))
 	testkit.Eventually(t, time.Minute, func() error {
 		_, err := a.token(t.Context(), a.admin, agentNamespace, "old-token", "default")
 		return err
 	})
-	err = cluster.Install(t.Context(), "concierge", "serviceaccounttokens", "iptlsroles", "local-user-authenticator",
-		"clustersigner/rbac.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = admin.CoreV1().Namespaces().Create(t.Context(),
-		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "clusters"}}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cluster.Install(t.Context(), "concierge", "serviceaccounttokens", "iptlsroles", "local-user-authenticator",
+		"clustersigner/rbac.yaml"))
+	must.Get(admin.CoreV1().Namespaces().Create(t.Context(),
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "clusters"}}, metav1.CreateOptions{}))(t)
 	for _, namespace := range []string{agentNamespace, usersNamespace, "clusters", "local-user-authenticator"} {
 		for _, name := range []string{certificate, agentsKey, "somebodys"} {
 			a.mustCreate(t, namespace, &corev1.Secret{
@@ -203,11 +183,8 @@ func newAttack(t *testing.T) *attack {
 		return nil
 	})
 	// They do not affect the token controller's existing Secrets.
-	_, err = admin.CoreV1().Secrets(agentNamespace).Patch(t.Context(), "old-token", types.MergePatchType,
-		[]byte(`{"data": null}`), metav1.PatchOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Get(admin.CoreV1().Secrets(agentNamespace).Patch(t.Context(), "old-token", types.MergePatchType,
+		[]byte(`{"data": null}`), metav1.PatchOptions{}))(t)
 	testkit.Eventually(t, time.Minute, func() error {
 		_, err := a.token(t.Context(), a.admin, agentNamespace, "old-token", "default")
 		return err
@@ -229,17 +206,11 @@ func tokenSecret(name, account string) *corev1.Secret {
 
 func (a *attack) mustCreate(t *testing.T, namespace string, secret *corev1.Secret) {
 	t.Helper()
-	if _, err := a.admin.CoreV1().Secrets(namespace).Create(t.Context(), secret, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(a.admin.CoreV1().Secrets(namespace).Create(t.Context(), secret, metav1.CreateOptions{}))(t)
 }
 
 // token returns the token in a Secret of a service account, once the token controller has set it.
-func (a *attack) token(
-	ctx context.Context,
-	as kubernetes.Interface,
-	namespace, name, account string,
-) (string, error) {
+func (a *attack) token(ctx context.Context, as kubernetes.Interface, namespace, name, account string) (string, error) {
 	secret, err := read(ctx, as, namespace, name)
 	if err != nil {
 		return "", err
@@ -287,17 +258,9 @@ func (a *attack) by(t *testing.T, r role) []string {
 				&rbacv1.RoleBinding{ObjectMeta: meta, RoleRef: ref, Subjects: subjects}, metav1.CreateOptions{})
 		}
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	config, err := a.cluster.User(user)
-	if err != nil {
-		t.Fatal(err)
-	}
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
+	config := must.Get(a.cluster.User(user))(t)
+	client := must.Get(kubernetes.NewForConfig(config))(t)
 	h := &holder{attack: a, Interface: client, config: config, role: r}
 	h.waitForPermissions(t)
 
@@ -623,10 +586,7 @@ func (h *holder) makesSecrets(ctx context.Context, namespace string) error {
 // documented returns the table: by kind and name of the role, the results of the test, which are in code.
 func (a *attack) documented(t *testing.T) map[string][]string {
 	t.Helper()
-	content, err := os.ReadFile(securityTable)
-	if err != nil {
-		t.Fatal(err)
-	}
+	content := must.Get(os.ReadFile(securityTable))(t)
 	all := map[string][]string{}
 	code := regexp.MustCompile("`([^`]+)`")
 	for line := range strings.Lines(string(content)) {

@@ -14,6 +14,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/apis"
 	"github.com/pinniped-toolkit/pinniped/test/discoverytest"
 	"github.com/pinniped-toolkit/pinniped/test/oidctest"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // BenchmarkWarmLogin compares the CPU time of logins with a warm cache to that of `pinniped version` and of an empty Go
@@ -22,9 +23,7 @@ import (
 func BenchmarkWarmLogin(b *testing.B) {
 	dir := b.TempDir()
 	program, empty := filepath.Join(dir, "pinniped-measured"), filepath.Join(dir, "empty")
-	if err := os.WriteFile(empty+".go", []byte("package main\n\nfunc main() {}\n"), 0o600); err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, os.WriteFile(empty+".go", []byte("package main\n\nfunc main() {}\n"), 0o600))
 	for output, source := range map[string]string{program: ".", empty: empty + ".go"} {
 		build := exec.CommandContext(b.Context(), "go", "build", "-trimpath", "-ldflags=-s -w", "-o", output, source)
 		build.Env = append(os.Environ(), "CGO_ENABLED=0")
@@ -32,26 +31,15 @@ func BenchmarkWarmLogin(b *testing.B) {
 			b.Fatalf("%v\n%s", err, output)
 		}
 	}
-	binary, err := os.Stat(program)
-	if err != nil {
-		b.Fatal(err)
-	}
+	binary := must.Get(os.Stat(program))(b)
 	if binary.Size() > 25_000_000 {
 		b.Errorf("the CLI has %d bytes", binary.Size())
 	}
-	server, err := discoverytest.New(apis.DefaultGroupSuffix)
-	if err != nil {
-		b.Fatal(err)
-	}
+	server := must.Get(discoverytest.New(apis.DefaultGroupSuffix))(b)
 	b.Cleanup(server.Close)
 	server.Users["token"] = discoverytest.User{Name: "pinny"}
-	if err := server.Put(discoverytest.Webhook(apis.DefaultGroupSuffix, "local")); err != nil {
-		b.Fatal(err)
-	}
-	issuer, err := oidctest.New()
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, server.Put(discoverytest.Webhook(apis.DefaultGroupSuffix, "local")))
+	issuer := must.Get(oidctest.New())(b)
 	b.Cleanup(issuer.Close)
 	issuer.Supervisor = true
 	server.Login = func(token string) (discoverytest.User, bool) {

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // TestDependencies compares the modules in the binary with deps.txt, so that new ones are noticed: the plugin runs
@@ -29,14 +31,9 @@ func TestDependencies(t *testing.T) {
 	modules := list(t, "{{with .Module}}{{.Path}}{{end}}")
 	got := strings.Join(modules, "\n") + "\n"
 	if os.Getenv("UPDATE_GOLDEN") != "" {
-		if err := os.WriteFile("deps.txt", []byte(got), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile("deps.txt", []byte(got), 0o600))
 	}
-	want, err := os.ReadFile("deps.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := must.Get(os.ReadFile("deps.txt"))(t)
 	if diff := cmp.Diff(string(want), got); diff != "" {
 		t.Errorf("modules of the CLI (-want +got), UPDATE_GOLDEN=1 accepts them:\n%s", diff)
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/apis"
 	"github.com/pinniped-toolkit/pinniped/test/discoverytest"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // runner runs `pinniped run` with a cluster that needs no login.
@@ -27,20 +28,12 @@ type runner struct{ program, home, kubeconfig string }
 
 func newRunner(t *testing.T) *runner {
 	t.Helper()
-	program, err := exec.LookPath("pinniped")
-	if err != nil {
-		t.Fatal(err)
-	}
-	server, err := discoverytest.New(apis.DefaultGroupSuffix)
-	if err != nil {
-		t.Fatal(err)
-	}
+	program := must.Get(exec.LookPath("pinniped"))(t)
+	server := must.Get(discoverytest.New(apis.DefaultGroupSuffix))(t)
 	t.Cleanup(server.Close)
 	home := t.TempDir()
 	r := &runner{program, home, filepath.Join(home, "admin.yaml")}
-	if err := clientcmd.WriteToFile(*server.Kubeconfig(), r.kubeconfig); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, clientcmd.WriteToFile(*server.Kubeconfig(), r.kubeconfig))
 	return r
 }
 
@@ -51,10 +44,7 @@ func (r *runner) environ() []string {
 // leftovers returns the directories of runs.
 func (r *runner) leftovers(t *testing.T) []string {
 	t.Helper()
-	found, err := filepath.Glob(filepath.Join(r.home, ".config/pinniped/run/run-*"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	found := must.Get(filepath.Glob(filepath.Join(r.home, ".config/pinniped/run/run-*")))(t)
 	return found
 }
 
@@ -63,13 +53,8 @@ func (r *runner) start(t *testing.T, script string) (*exec.Cmd, *bufio.Reader) {
 	t.Helper()
 	command := exec.CommandContext(t.Context(), r.program, "run", "--", "sh", "-c", script)
 	command.Env, command.SysProcAttr = r.environ(), &syscall.SysProcAttr{Setsid: true}
-	out, err := command.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := command.Start(); err != nil {
-		t.Fatal(err)
-	}
+	out := must.Get(command.StdoutPipe())(t)
+	must.Do(t, command.Start())
 	reader := bufio.NewReader(out)
 	if line, err := reader.ReadString('\n'); err != nil || line != "ready\n" {
 		t.Fatalf("the program said %q, %v", line, err)
@@ -95,9 +80,7 @@ func TestRunPassesSignalsOn(t *testing.T) {
 			t.Parallel()
 			r := newRunner(t)
 			command, out := r.start(t, test.trap+`; echo ready; while :; do sleep 0.05; done`)
-			if err := command.Process.Signal(test.signal); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, command.Process.Signal(test.signal))
 			var text strings.Builder
 			_, _ = out.WriteTo(&text) // until the program exits
 			_ = command.Wait()        // the exit code is checked below
@@ -126,23 +109,11 @@ func TestRunIsKilled(t *testing.T) {
 			t.Parallel()
 			r := newRunner(t)
 			command, out := r.start(t, `trap told=yes USR1; echo ready; echo $$; until [ "$told" ]; do sleep 0.1; done; `+script)
-			pid, err := out.ReadString('\n')
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := command.Process.Signal(syscall.SIGUSR1); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := out.ReadString('\n'); err != nil {
-				t.Fatal(err)
-			}
-			process, err := strconv.Atoi(strings.TrimSpace(pid))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := command.Process.Kill(); err != nil {
-				t.Fatal(err)
-			}
+			pid := must.Get(out.ReadString('\n'))(t)
+			must.Do(t, command.Process.Signal(syscall.SIGUSR1))
+			must.Get(out.ReadString('\n'))(t)
+			process := must.Get(strconv.Atoi(strings.TrimSpace(pid)))(t)
+			must.Do(t, command.Process.Kill())
 			_ = command.Wait() // it was killed
 			testkit.Eventually(t, 20*time.Second, func() error {
 				if left := r.leftovers(t); len(left) > 0 {
@@ -168,18 +139,13 @@ func TestRunOnATerminal(t *testing.T) {
 	r := newRunner(t)
 	shell := exec.CommandContext(t.Context(), bash, "--norc", "--noprofile", "-i")
 	shell.Env = append(r.environ(), "PS1=prompt ", "TERM=dumb", "PROGRAM="+r.program, "HISTFILE=")
-	terminal, err := pty.Start(shell)
-	if err != nil {
-		t.Fatal(err)
-	}
+	terminal := must.Get(pty.Start(shell))(t)
 	defer terminal.Close() //nolint:errcheck // the shell has exited
 	screen := &screen{lines: make(chan string)}
 	go screen.read(terminal)
 	send := func(keys string) {
 		t.Helper()
-		if _, err := terminal.WriteString(keys); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(terminal.WriteString(keys))(t)
 	}
 	screen.wait(t, "prompt ")
 	send(`"$PROGRAM" run -- sh -c 'n=0; trap "n=\$((n+1)); echo interrupt-\$n" INT; echo re""ady-$$-; read line; ` +

@@ -10,18 +10,16 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/spf13/cobra"
-
 	"github.com/pinniped-toolkit/pinniped/internal/cli"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // TestExitCodesInHelp checks that the last line of each command's help lists its exit codes as ExitCodes does, and says
 // where the others are.
 func TestExitCodesInHelp(t *testing.T) {
 	t.Parallel()
-	f, _, _ := newFactory()
 	known := map[int]bool{}
 	for _, one := range ui.ExitCodes() {
 		known[one.Code] = true
@@ -30,8 +28,7 @@ func TestExitCodesInHelp(t *testing.T) {
 		t.Errorf("the reasons are %q", reasons)
 	}
 	number := regexp.MustCompile(`(?:^|, )(\d+) [a-z]`)
-	var walk func(cmd *cobra.Command)
-	walk = func(cmd *cobra.Command) {
+	for _, cmd := range commands() {
 		if _, list, found := strings.Cut(cmd.Long, "Exit codes: "); found {
 			list, ended := strings.CutSuffix(strings.Join(strings.Fields(list), " "), ` (see "pinniped help exit-codes")`)
 			codes := number.FindAllStringSubmatch(list, -1)
@@ -44,11 +41,7 @@ func TestExitCodesInHelp(t *testing.T) {
 				}
 			}
 		}
-		for _, child := range cmd.Commands() {
-			walk(child)
-		}
 	}
-	walk(cli.New(f))
 }
 
 // TestExitCodesAreDocumented compares `pinniped help exit-codes` and docs/reference/exit-codes.md with ExitCodes.
@@ -58,20 +51,10 @@ func TestExitCodesAreDocumented(t *testing.T) {
 	if code := cli.Main(t.Context(), f); code != ui.ExitDone {
 		t.Fatalf("exit code %d", code)
 	}
-	page, err := os.ReadFile("../../docs/reference/exit-codes.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := must.Get(os.ReadFile("../../docs/reference/exit-codes.md"))(t)
 	for _, one := range ui.ExitCodes() {
-		if row := fmt.Sprintf(
-			"| %d | %s | %s |\n",
-			one.Code,
-			one.Meaning,
-			one.Example,
-		); !strings.Contains(
-			string(page),
-			row,
-		) {
+		row := fmt.Sprintf("| %d | %s | %s |\n", one.Code, one.Meaning, one.Example)
+		if !strings.Contains(string(page), row) {
 			t.Errorf("docs/reference/exit-codes.md has no row %s", row)
 		}
 		if text := strings.ReplaceAll(one.Meaning, "`", `"`); !strings.Contains(out.String(), text) {

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // hintTexts returns the texts of all hints in the CLI's source, by position.
@@ -48,9 +49,7 @@ func hintTexts(t *testing.T) map[string]string {
 			})
 			return nil
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 	}
 	return found
 }

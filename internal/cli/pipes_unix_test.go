@@ -13,12 +13,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli"
 	"github.com/pinniped-toolkit/pinniped/pkg/atomicfile"
 	"github.com/pinniped-toolkit/pinniped/test/testkit/issuer"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // inputs are the flags that name input files.
@@ -73,29 +73,19 @@ func TestPipes(t *testing.T) {
 		return kubeconfig
 	}
 	var rows [][]string // command and flag
-	var walk func(cmd *cobra.Command)
-	walk = func(cmd *cobra.Command) {
+	for _, cmd := range commands() {
 		path := strings.TrimPrefix(cmd.CommandPath(), "pinniped ")
 		cmd.Flags().VisitAll(func(flag *pflag.Flag) {
 			if slices.Contains(inputs, flag.Name) {
 				rows = append(rows, []string{path, flag.Name})
 			}
 		})
-		for _, sub := range cmd.Commands() {
-			walk(sub)
-		}
 	}
-	f, _, _ := newFactory()
-	walk(cli.New(f))
 	if len(rows) < 25 {
 		t.Fatalf("the tree has only %d commands with input files", len(rows))
 	}
-	rows = append(
-		rows,
-		[]string{"kubeconfig ls", ""},
-		[]string{"whoami", "KUBECONFIG"},
-		[]string{"whoami", "PINNIPED_CONFIG"},
-	)
+	rows = append(rows, []string{"kubeconfig ls", ""}, []string{"whoami", "KUBECONFIG"},
+		[]string{"whoami", "PINNIPED_CONFIG"})
 	for _, row := range rows {
 		t.Run(row[0]+" "+row[1], func(t *testing.T) {
 			t.Parallel()
@@ -104,17 +94,11 @@ func TestPipes(t *testing.T) {
 				"KEY": "key", "CERT": "cert", "file": row[1], ".kube/config": "",
 			} {
 				path := filepath.Join(folder, name)
-				if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-					t.Fatal(err)
-				}
-				if err := os.WriteFile(path, []byte(content(flag)), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, os.MkdirAll(filepath.Dir(path), 0o700))
+				must.Do(t, os.WriteFile(path, []byte(content(flag)), 0o600))
 			}
 			pipe := filepath.Join(folder, "pipe")
-			if err := syscall.Mkfifo(pipe, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, syscall.Mkfifo(pipe, 0o600))
 			go func() {
 				if file, err := os.OpenFile(pipe, os.O_WRONLY, 0); err == nil {
 					_, _ = file.WriteString(content(row[1]))

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -32,19 +33,31 @@ func newFactory(args ...string) (f *factory.Factory, out, errOut *bytes.Buffer) 
 	}, out, errOut
 }
 
+// commands returns the whole tree.
+func commands() (all []*cobra.Command) {
+	f, _, _ := newFactory()
+	var walk func(cmd *cobra.Command)
+	walk = func(cmd *cobra.Command) {
+		all = append(all, cmd)
+		for _, sub := range cmd.Commands() {
+			walk(sub)
+		}
+	}
+	walk(cli.New(f))
+	return all
+}
+
 // TestTree checks that every command has an example, a short description without full stop, and a description of every
 // flag.
 func TestTree(t *testing.T) {
 	t.Parallel()
-	f, _, _ := newFactory()
-	var walk func(cmd *cobra.Command)
-	walk = func(cmd *cobra.Command) {
+	for _, cmd := range commands() {
 		path := cmd.CommandPath()
 		if strings.HasPrefix(path, "pinniped completion") || strings.HasPrefix(path, "pinniped help") {
-			return // belongs to cobra
+			continue // belongs to cobra
 		}
 		if !cmd.Runnable() && !cmd.HasSubCommands() { // a help topic
-			return
+			continue
 		}
 		if cmd.Example == "" || cmd.Short == "" || strings.HasSuffix(cmd.Short, ".") {
 			t.Errorf("%s: want an example and a sentence without full stop, got %q, %q", path, cmd.Example, cmd.Short)
@@ -57,11 +70,7 @@ func TestTree(t *testing.T) {
 				t.Errorf("%s --%s: want a description without full stop, got %q", path, flag.Name, flag.Usage)
 			}
 		})
-		for _, sub := range cmd.Commands() {
-			walk(sub)
-		}
 	}
-	walk(cli.New(f))
 }
 
 // TestTreesAreApart checks that the flags given to one command tree do not change another tree.
@@ -79,21 +88,13 @@ func TestTreesAreApart(t *testing.T) {
 
 func TestMainPrintsErrorAndHint(t *testing.T) {
 	t.Parallel()
-	f, out, errOut := newFactory("whoamy")
-	code := cli.Main(t.Context(), f)
-	want := "error: unknown command \"whoamy\" for \"pinniped\"\nhint: did you mean \"pinniped whoami\"?\n"
-	if code != ui.ExitUsage || errOut.String() != want || out.Len() > 0 {
-		t.Errorf("want code 2 and %q, got %d, %q, %q", want, code, errOut, out)
-	}
-}
-
-func TestMainNamesACommandOfAGroup(t *testing.T) {
-	t.Parallel()
-	f, _, errOut := newFactory("status")
-	code := cli.Main(t.Context(), f)
-	want := "error: unknown command \"status\" for \"pinniped\"\nhint: did you mean \"pinniped ip-tls status\"?\n"
-	if code != ui.ExitUsage || errOut.String() != want {
-		t.Errorf("want code 2 and %q, got %d, %q", want, code, errOut)
+	for typed, meant := range map[string]string{"whoamy": "whoami", "status": "ip-tls status"} {
+		f, out, errOut := newFactory(typed)
+		code := cli.Main(t.Context(), f)
+		want := fmt.Sprintf("error: unknown command %q for \"pinniped\"\nhint: did you mean \"pinniped %s\"?\n", typed, meant)
+		if code != ui.ExitUsage || errOut.String() != want || out.Len() > 0 {
+			t.Errorf("want code 2 and %q, got %d, %q, %q", want, code, errOut, out)
+		}
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // TestMain also runs the test binary as the baseline.
@@ -27,22 +28,14 @@ func TestBench(t *testing.T) {
 	if testing.Short() {
 		t.Skip("needs a real etcd and kube-apiserver, which -short leaves out")
 	}
-	root, err := filepath.Abs(filepath.Join("..", ".."))
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := must.Get(filepath.Abs(filepath.Join("..", "..")))(t)
 	programs := t.TempDir()
-	if err := devinstall.Build(t.Context(), root, programs); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, devinstall.Build(t.Context(), root, programs))
 	agent := filepath.Join(programs, "pinniped-agent")
-	o, err := parseOptions([]string{
+	o := must.Get(parseOptions([]string{
 		"-rounds=1", "-duration=50ms", "-objects=20", "-listed=60", "-watches=5", "-baseline",
 		"-agent=" + agent, "-other=" + agent, "-deploy=" + filepath.Join(root, "deploy"),
-	}, io.Discard)
-	if err != nil {
-		t.Fatal(err)
-	}
+	}, io.Discard))(t)
 	var out, errOut bytes.Buffer
 	if err := run(t.Context(), o, &out, &errOut); err != nil {
 		t.Fatalf("%v; it printed: %s", err, errOut.String())
@@ -81,9 +74,7 @@ func TestResultLine(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	s := sample{workers: 16, operations: 2, elapsed: 4000, latencies: []time.Duration{3000, 1000}, serverCPU: 600}
-	if err := s.write(&out, "get", &target{name: "direct"}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.write(&out, "get", &target{name: "direct"}))
 	want := "BenchmarkGet/workers=16/via=direct 2 2000 ns/op 3000 p50-ns 3000 p99-ns 300 apiserver-cpu-ns/op\n"
 	if out.String() != want {
 		t.Errorf("want %q, got %q", want, out.String())
@@ -95,14 +86,9 @@ func TestProcess(t *testing.T) {
 	if _, err := os.Stat("/proc/self/stat"); err != nil {
 		t.Skip("no /proc here")
 	}
-	before, err := cpuTime(os.Getpid())
-	if err != nil {
-		t.Fatal(err)
-	}
+	before := must.Get(cpuTime(os.Getpid()))(t)
 	for after := before; after == before; {
-		if after, err = cpuTime(os.Getpid()); err != nil {
-			t.Fatal(err)
-		}
+		after = must.Get(cpuTime(os.Getpid()))(t)
 	}
 	if all, anonymous, err := residentMemory(os.Getpid()); err != nil || anonymous <= 0 || all < anonymous {
 		t.Errorf("memory: %d, %d, %v", all, anonymous, err)

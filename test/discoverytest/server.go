@@ -293,13 +293,8 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, body []byte) {
 	case r.Method == http.MethodPost && r.URL.Path == "/apis/authorization.k8s.io/v1/subjectaccessreviews":
 		s.review(w, body)
 	case r.Header.Get("Authorization") != "Bearer "+Admin:
-		fail(
-			w,
-			http.StatusForbidden,
-			"Forbidden",
-			fmt.Sprintf("forbidden: User %q cannot get path %q", s.identify(r).Name, r.URL.Path),
-			nil,
-		)
+		fail(w, http.StatusForbidden, "Forbidden",
+			fmt.Sprintf("forbidden: User %q cannot get path %q", s.identify(r).Name, r.URL.Path), nil)
 	default:
 		s.object(w, r, body)
 	}
@@ -317,13 +312,8 @@ func (s *Server) object(w http.ResponseWriter, r *http.Request, body []byte) {
 	details := map[string]any{"name": parts[len(parts)-1], "kind": resource}
 	switch {
 	case s.forbid[verb+" "+resource]:
-		fail(
-			w,
-			http.StatusForbidden,
-			"Forbidden",
-			fmt.Sprintf("%s is forbidden: User \"jane\" cannot %s resource %q", resource, verb, resource),
-			details,
-		)
+		fail(w, http.StatusForbidden, "Forbidden",
+			fmt.Sprintf("%s is forbidden: User \"jane\" cannot %s resource %q", resource, verb, resource), details)
 	case verb == "list":
 		s.list(w, r.URL.Path+"/")
 	case !exists && (verb != "patch" || !slices.Contains(parts, "namespaces")): // server-side apply creates it
@@ -399,13 +389,8 @@ func (s *Server) apply(w http.ResponseWriter, r *http.Request, object map[string
 		r.Header.Get("Content-Type"),
 	)
 	if !known || json.Unmarshal(body, &applied) != nil {
-		fail(
-			w,
-			http.StatusUnsupportedMediaType,
-			"UnsupportedMediaType",
-			"only server-side apply and merge patches are supported",
-			nil,
-		)
+		fail(w, http.StatusUnsupportedMediaType, "UnsupportedMediaType",
+			"only server-side apply and merge patches are supported", nil)
 		return
 	}
 	if r.URL.Query().Get("fieldManager") == "conflict" && r.URL.Query().Get("force") != "true" {

@@ -20,6 +20,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
 	"github.com/pinniped-toolkit/pinniped/internal/scenario"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // patience limits each command; some wait for a cloud.
@@ -38,10 +39,7 @@ type administrator struct {
 // newAdministrator creates an administrator. kubectl is the program's path, or "" for the one on the PATH.
 func newAdministrator(t *testing.T, kubeconfig, kubectl string) *administrator {
 	t.Helper()
-	repository, err := filepath.Abs(filepath.Join("..", ".."))
-	if err != nil {
-		t.Fatal(err)
-	}
+	repository := must.Get(filepath.Abs(filepath.Join("..", "..")))(t)
 	a := &administrator{
 		Screen:     &scenario.Screen{Out: t.Output()},
 		dir:        t.TempDir(),
@@ -52,9 +50,7 @@ func newAdministrator(t *testing.T, kubeconfig, kubectl string) *administrator {
 	programs := os.Getenv(programsEnv)
 	if programs == "" {
 		programs = t.TempDir()
-		if err := devinstall.Build(interrupted, repository, programs); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, devinstall.Build(interrupted, repository, programs))
 	}
 	folders := []string{programs}
 	if kubectl != "" {
@@ -132,10 +128,7 @@ func (a *administrator) background(t *testing.T, command, want string) (*scenari
 	a.Command(command + " &")
 	quiet := *a.shell
 	quiet.Screen = &scenario.Screen{Out: io.Discard}
-	running, err := quiet.Start(context.WithoutCancel(interrupted), command)
-	if err != nil {
-		t.Fatal(err)
-	}
+	running := must.Get(quiet.Start(context.WithoutCancel(interrupted), command))(t)
 	t.Cleanup(running.Stop)
 	if err := running.WaitFor(interrupted, want, time.Minute); err != nil {
 		return nil, fmt.Errorf("%q: %w; it printed:\n%s", command, err, running.Text())
@@ -196,14 +189,9 @@ type issuer struct {
 
 func (a *administrator) issuer(t *testing.T) *issuer {
 	t.Helper()
-	text, err := a.reads("kubectl get credentialissuer pinniped-concierge-config --output json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(a.reads("kubectl get credentialissuer pinniped-concierge-config --output json"))(t)
 	read := &issuer{}
-	if err := json.Unmarshal([]byte(text), read); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal([]byte(text), read))
 	return read
 }
 
@@ -234,9 +222,7 @@ func (a *administrator) keepConfiguration(t *testing.T) {
 	if err == nil {
 		err = os.WriteFile(filepath.Join(a.dir, "configuration-before.json"), patch, 0o600)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	a.afterwards(t, `kubectl patch credentialissuer pinniped-concierge-config --type json \
     --patch-file configuration-before.json`)
 }
@@ -254,10 +240,7 @@ const passing = "^(events|events.events.k8s.io|leases.coordination.k8s.io|endpoi
 // inventory lists all objects of the cluster.
 func (a *administrator) inventory(t *testing.T) []string {
 	t.Helper()
-	all, err := a.listed()
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := must.Get(a.listed())(t)
 	return all
 }
 

@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/transport/spdy"
 
 	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // forwarder forwards connections of this machine to a port of a pod, each by its own stream connection. `kubectl
@@ -37,10 +38,7 @@ type forwarder struct {
 func (a *administrator) toService(t *testing.T, name string) *forwarder {
 	t.Helper()
 	f := a.newForwarder(t)
-	service, err := f.client.CoreV1().Services(devinstall.Namespace).Get(interrupted, name, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	service := must.Get(f.client.CoreV1().Services(devinstall.Namespace).Get(interrupted, name, metav1.GetOptions{}))(t)
 	if len(service.Spec.Ports) != 1 || service.Spec.Ports[0].Port != 443 {
 		t.Fatalf("Service %q has the ports %v", name, service.Spec.Ports)
 	}
@@ -61,26 +59,17 @@ func (a *administrator) toAgent(t *testing.T, port int) *forwarder {
 func (a *administrator) newForwarder(t *testing.T) *forwarder {
 	t.Helper()
 	rules := &clientcmd.ClientConfigLoadingRules{Precedence: filepath.SplitList(a.kubeconfig)}
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
-	if err != nil {
-		t.Fatal(err)
-	}
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := must.Get(clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig())(t)
+	client := must.Get(kubernetes.NewForConfig(config))(t)
 	return &forwarder{config: config, client: client}
 }
 
 // choosePod selects a running pod.
 func (f *forwarder) choosePod(t *testing.T, selector map[string]string) {
 	t.Helper()
-	pods, err := f.client.CoreV1().Pods(devinstall.Namespace).List(interrupted, metav1.ListOptions{
+	pods := must.Get(f.client.CoreV1().Pods(devinstall.Namespace).List(interrupted, metav1.ListOptions{
 		LabelSelector: labels.SelectorFromSet(selector).String(), FieldSelector: "status.phase=Running",
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	if len(pods.Items) == 0 {
 		t.Fatalf("no pod with the labels %v runs", selector)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/devcluster/kubelet"
 	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // place is what differs between clusters.
@@ -62,33 +63,21 @@ type controlPlane struct {
 func newControlPlane(t *testing.T) *controlPlane {
 	t.Helper()
 	programs := t.TempDir()
-	if err := devinstall.Build(interrupted, filepath.Join("..", ".."), programs); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, devinstall.Build(interrupted, filepath.Join("..", ".."), programs))
 	t.Setenv(programsEnv, programs)
 	// Without controllers, the namespaces of the scenario would not be deleted.
 	own := &controlPlane{cluster: testkit.Cluster(t, devcluster.Options{ControllerManager: true})}
 	own.install = &devinstall.Installation{
 		Cluster: own.cluster, Binary: filepath.Join(programs, "pinniped-agent"), Deploy: filepath.Join("..", "..", "deploy"),
 	}
-	var err error
-	if own.node, err = kubelet.Start(t.Context(), own.cluster, "node"); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := own.node.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	own.node = must.Get(kubelet.Start(t.Context(), own.cluster, "node"))(t)
+	testkit.Cleanup(t, own.node.Close)
 	return own
 }
 
 func (own *controlPlane) kubectl(t *testing.T) string {
 	t.Helper()
-	path, err := own.cluster.Kubectl()
-	if err != nil {
-		t.Fatal(err)
-	}
+	path := must.Get(own.cluster.Kubectl())(t)
 	return path
 }
 
@@ -101,42 +90,23 @@ func (own *controlPlane) proxyPort() int { return own.agent.ProxyPort }
 // startAgent starts the agent, and a pod that forwards to it, until the end of the test.
 func (own *controlPlane) startAgent(t *testing.T, a *administrator) {
 	t.Helper()
-	var err error
-	if own.agent, err = own.install.StartAgent(interrupted, "agent"); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := own.agent.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	if err := own.install.WaitAvailable(interrupted); err != nil {
-		t.Fatal(err)
-	}
+	own.agent = must.Get(own.install.StartAgent(interrupted, "agent"))(t)
+	testkit.Cleanup(t, own.agent.Stop)
+	must.Do(t, own.install.WaitAvailable(interrupted))
 	a.does(t, "kubectl wait --for=create --timeout=1m --namespace pinniped-concierge serviceaccount/default")
 	const pod = "agent"
 	a.afterwards(t, "kubectl delete pod --namespace pinniped-concierge --ignore-not-found --force "+pod)
-	err = own.node.Run(interrupted, kubelet.Pod{
+	must.Do(t, own.node.Run(interrupted, kubelet.Pod{
 		Namespace: devinstall.Namespace, Name: pod, Dir: a.dir,
 		Labels:  map[string]string{"app": "pinniped-concierge", "deployment.pinniped.dev": "concierge"},
 		Command: []string{"sleep", "3600"},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 }
 
 func (own *controlPlane) startUsers(t *testing.T, _ *administrator) string {
 	t.Helper()
-	users, err := own.install.StartLocalUsers(interrupted)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := users.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	users := must.Get(own.install.StartLocalUsers(interrupted))(t)
+	testkit.Cleanup(t, users.Stop)
 	return users.Endpoint()
 }
 
@@ -171,9 +141,7 @@ func (own *controlPlane) child(t *testing.T, a *administrator) *child {
 	)
 	c.command.Stdout, c.command.Stderr = c.printed, c.printed
 	c.command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // like a shell, so that Ctrl-C reaches all processes
-	if err := c.command.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.command.Start())
 	go func() {
 		defer close(c.done)
 		_ = c.command.Wait() // the exit code is checked elsewhere
@@ -203,9 +171,7 @@ func (c *child) waitFor(t *testing.T, want string) {
 // interrupt sends what Ctrl-C sends.
 func (c *child) interrupt(t *testing.T) {
 	t.Helper()
-	if err := syscall.Kill(-c.command.Process.Pid, syscall.SIGINT); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, syscall.Kill(-c.command.Process.Pid, syscall.SIGINT))
 }
 
 func (c *child) ended(t *testing.T) (int, string) {

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/crypto/bcrypt"
 
 	"github.com/pinniped-toolkit/pinniped/internal/scenario"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // Names of the objects that the scenario creates.
@@ -74,10 +75,7 @@ func (a *administrator) addUser(t *testing.T, there place) {
 		" | sed 's|image: ghcr.io/pinniped-toolkit/pinniped-agent.*|image: "+there.usersImage()+"|' > local-users.yaml")
 	a.does(t, "kubectl apply --server-side --filename local-users.yaml")
 	webhook := there.startUsers(t, a)
-	hash, err := bcrypt.GenerateFromPassword([]byte(scenario.Password), bcrypt.MinCost)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hash := must.Get(bcrypt.GenerateFromPassword([]byte(scenario.Password), bcrypt.MinCost))(t)
 	a.does(t, scenario.CreateUser(group, string(hash)))
 	a.soon(t, scenario.SaveAuthenticatorCA())
 	for _, command := range scenario.UseAuthenticator(authenticator, webhook) {
@@ -143,35 +141,22 @@ func byPassthrough(t *testing.T, a *administrator, _ place) string {
 		}
 		haproxy = "/usr/sbin/haproxy"
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	port := listener.Addr().(*net.TCPAddr).Port
-	socket, err := listener.(*net.TCPListener).File()
-	if err != nil {
-		t.Fatal(err)
-	}
+	socket := must.Get(listener.(*net.TCPListener).File())(t)
 	endpoint := fmt.Sprintf("localhost:%d", port)
 	a.configure(t, "ClusterIP", endpoint)
 	a.does(t, "kubectl wait --for=create --timeout=1m --namespace pinniped-concierge service/"+clusterIPService)
-	backend, err := a.toService(t, clusterIPService).listen(t, a, "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	backend := must.Get(a.toService(t, clusterIPService).listen(t, a, "127.0.0.1:0"))(t)
 
 	config := filepath.Join(a.dir, "haproxy.cfg")
-	if err := os.WriteFile(config, fmt.Appendf(nil, haproxyConfig, backend), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(config, fmt.Appendf(nil, haproxyConfig, backend), 0o600))
 	a.Command("haproxy -db -f haproxy.cfg &")
 	process := exec.Command(haproxy, "-db", "-f", config)
 	process.ExtraFiles = []*os.File{socket}
 	log := &strings.Builder{}
 	process.Stdout, process.Stderr = log, log
-	if err := process.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, process.Start())
 	t.Cleanup(func() {
 		_ = process.Process.Kill()
 		_ = process.Wait() // it was killed
@@ -180,9 +165,7 @@ func byPassthrough(t *testing.T, a *administrator, _ place) string {
 		}
 	})
 	// HAProxy has inherited the socket, and is its only user.
-	if err := errors.Join(socket.Close(), listener.Close()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(socket.Close(), listener.Close()))
 	other := &tls.Config{ServerName: "other.example.com", InsecureSkipVerify: true}
 	dialer := &tls.Dialer{NetDialer: &net.Dialer{Timeout: 10 * time.Second}, Config: other}
 	if connection, err := dialer.DialContext(interrupted, "tcp", endpoint); err == nil {
@@ -195,10 +178,7 @@ func byPassthrough(t *testing.T, a *administrator, _ place) string {
 // byExternalEndpoint makes clients use an address that is unknown to the cluster.
 func byExternalEndpoint(t *testing.T, a *administrator, there place) string {
 	t.Helper()
-	port, err := a.toAgent(t, there.proxyPort()).listen(t, a, "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	port := must.Get(a.toAgent(t, there.proxyPort()).listen(t, a, "127.0.0.1:0"))(t)
 	endpoint := "localhost:" + port
 	a.configure(t, "None", endpoint)
 	return endpoint
@@ -207,22 +187,14 @@ func byExternalEndpoint(t *testing.T, a *administrator, there place) string {
 // live puts a certificate into service at an endpoint, logs in, renews the certificate, and rolls back.
 func (a *administrator) live(t *testing.T, endpoint string) {
 	t.Helper()
-	pki, err := scenario.NewPKI(a.dir, "PKI of the end-to-end test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	certificate, err := pki.Issue("serving", host(endpoint))
-	if err != nil {
-		t.Fatal(err)
-	}
+	pki := must.Get(scenario.NewPKI(a.dir, "PKI of the end-to-end test"))(t)
+	certificate := must.Get(pki.Issue("serving", host(endpoint)))(t)
 	a.does(t, scenario.Store(secret, "serving"))
 	a.does(
 		t,
 		"pinniped ip-tls set --secret "+secret+" --ca-bundle "+scenario.CAFile+" --allow OldClientsBreak --timeout 10m",
 	)
-	if err := pki.Presents(interrupted, endpoint, certificate); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, pki.Presents(interrupted, endpoint, certificate))
 	a.Checked("https://%s presents the certificate of the PKI", endpoint)
 
 	a.does(t, scenario.MakeKubeconfig(authenticator, userFile))
@@ -256,10 +228,7 @@ func (a *administrator) isPinny(t *testing.T, endpoint string) {
 // renew replaces the certificate while pinny sends requests, each on a new connection.
 func (a *administrator) renew(t *testing.T, pki *scenario.PKI, endpoint, question string) {
 	t.Helper()
-	renewed, err := pki.Issue("renewed", host(endpoint))
-	if err != nil {
-		t.Fatal(err)
-	}
+	renewed := must.Get(pki.Issue("renewed", host(endpoint)))(t)
 	const answered, dropped = "ANSWERED", "DROPPED"
 	asking, err := a.background(
 		t,
@@ -271,9 +240,7 @@ func (a *administrator) renew(t *testing.T, pki *scenario.PKI, endpoint, questio
 	}
 	a.does(t, scenario.Store(secret, "renewed"))
 	// A kubelet or an API server may propagate a Secret late.
-	if _, err := pki.WaitPresented(interrupted, endpoint, renewed, 3*time.Minute); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(pki.WaitPresented(interrupted, endpoint, renewed, 3*time.Minute))(t)
 	before := strings.Count(asking.Text(), answered)
 	for strings.Count(asking.Text(), answered) < before+3 {
 		if interrupted.Err() != nil || !asking.Running() {

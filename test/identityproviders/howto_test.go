@@ -29,6 +29,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/oidctest"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 	"github.com/pinniped-toolkit/pinniped/test/testkit/documents"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 const page = "docs/howto/identity-providers.md"
@@ -177,10 +178,7 @@ var logins = []login{
 // TestIdentityProviderManifests has the API server validate the files.
 func TestIdentityProviders(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile(filepath.Join(root, page))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(filepath.Join(root, page)))(t)
 	authenticators := read(t)
 	tested := map[string]bool{}
 	for _, test := range logins {
@@ -204,9 +202,7 @@ func TestIdentityProviders(t *testing.T) {
 				}
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
@@ -222,14 +218,8 @@ func TestIdentityProviders(t *testing.T) {
 // read checks the page's logins and commands, and returns its JWTAuthenticators by name.
 func read(t *testing.T) map[string]authenticationv1alpha1.JWTAuthenticatorSpec {
 	t.Helper()
-	blocks, err := documents.Read(root, page)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ci, err := documents.Read(root, "docs/howto/ci-without-secrets.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	blocks := must.Get(documents.Read(root, page))(t)
+	ci := must.Get(documents.Read(root, "docs/howto/ci-without-secrets.md"))(t)
 	blocks = append(blocks, ci[0]) // of GitHub Actions
 	authenticators := map[string]authenticationv1alpha1.JWTAuthenticatorSpec{}
 	for _, block := range blocks {
@@ -249,12 +239,8 @@ func read(t *testing.T) map[string]authenticationv1alpha1.JWTAuthenticatorSpec {
 			}
 			login := logins.Spec.ImpersonationProxy.Kubeconfig.Logins[0]
 			if login.Authenticator.Name != strict.Name || login.OIDC.ClientID != strict.Spec.Audience {
-				t.Errorf(
-					"%s: people log in for authenticator %s and client %s",
-					block,
-					login.Authenticator.Name,
-					login.OIDC.ClientID,
-				)
+				t.Errorf("%s: people log in for authenticator %s and client %s", block, login.Authenticator.Name,
+					login.OIDC.ClientID)
 			}
 			continue
 		}
@@ -272,10 +258,7 @@ func read(t *testing.T) map[string]authenticationv1alpha1.JWTAuthenticatorSpec {
 // run logs in, and returns the user and the groups.
 func (l login) run(t *testing.T, spec authenticationv1alpha1.JWTAuthenticatorSpec) (string, error) {
 	t.Helper()
-	idp, err := oidctest.New()
-	if err != nil {
-		t.Fatal(err)
-	}
+	idp := must.Get(oidctest.New())(t)
 	t.Cleanup(idp.Close)
 	self := func(from object) object {
 		to := object{}

@@ -1,7 +1,6 @@
 package integration
 
 import (
-	"context"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -22,23 +21,13 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 	"github.com/pinniped-toolkit/pinniped/test/testkit/issuer"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 const audience = "this-cluster"
 
 // trust creates a JWTAuthenticator until the end of the test, and waits until it is ready.
-func (w *world) trust(t *testing.T, name string, idp *issuer.Issuer) *authenticationv1alpha1.JWTAuthenticator {
-	t.Helper()
-	return w.trustFor(t, name, idp, audience)
-}
-
-// trustFor is trust with another audience.
-func (w *world) trustFor(
-	t *testing.T,
-	name string,
-	idp *issuer.Issuer,
-	audience string,
-) *authenticationv1alpha1.JWTAuthenticator {
+func (w *world) trust(t *testing.T, name string, idp *issuer.Issuer, audience string) {
 	t.Helper()
 	object := &authenticationv1alpha1.JWTAuthenticator{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -47,20 +36,34 @@ func (w *world) trustFor(
 			TLS: &authenticationv1alpha1.TLSSpec{CertificateAuthorityData: base64.StdEncoding.EncodeToString(idp.CA)},
 		},
 	}
-	if err := w.admin.Create(t.Context(), object); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = w.admin.Delete(context.WithoutCancel(t.Context()), object) })
-	testkit.Eventually(t, 20*time.Second, func() error {
-		if err := w.admin.Get(t.Context(), client.ObjectKeyFromObject(object), object); err != nil {
+	w.create(t, object)
+	w.waitUntilReady(t, 20*time.Second, object)
+}
+
+// waitUntilReady waits until an authenticator is ready.
+func (w *world) waitUntilReady(t *testing.T, timeout time.Duration, authenticator client.Object) {
+	t.Helper()
+	phase, conditions := authenticatorStatus(authenticator)
+	testkit.Eventually(t, timeout, func() error {
+		if err := w.admin.Get(t.Context(), client.ObjectKeyFromObject(authenticator), authenticator); err != nil {
 			return err
 		}
-		if object.Status.Phase != authenticationv1alpha1.PhaseReady {
-			return fmt.Errorf("the phase is %q: %v", object.Status.Phase, object.Status.Conditions)
+		if *phase != authenticationv1alpha1.PhaseReady {
+			return fmt.Errorf("the phase is %q: %v", *phase, *conditions)
 		}
 		return nil
 	})
-	return object
+}
+
+// authenticatorStatus returns the phase and the conditions in an authenticator's status.
+func authenticatorStatus(object client.Object) (*authenticationv1alpha1.AuthenticatorPhase, *[]metav1.Condition) {
+	switch object := object.(type) {
+	case *authenticationv1alpha1.JWTAuthenticator:
+		return &object.Status.Phase, &object.Status.Conditions
+	case *authenticationv1alpha1.WebhookAuthenticator:
+		return &object.Status.Phase, &object.Status.Conditions
+	}
+	return nil, nil
 }
 
 // exchange sends a TokenCredentialRequest through the API server and returns the message of the response, "" if it has
@@ -78,9 +81,7 @@ func (w *world) exchange(t *testing.T, kind, name, token string) string {
 			Credential *struct{ ClientCertificateData string }
 		}
 	}
-	if err := json.Unmarshal([]byte(out), &answer); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal([]byte(out), &answer))
 	if (answer.Status.Credential == nil) == (answer.Status.Message == "") {
 		t.Errorf("got %s", out)
 	}
@@ -90,21 +91,15 @@ func (w *world) exchange(t *testing.T, kind, name, token string) string {
 // sendLogin creates a TokenCredentialRequest with kubectl.
 func (w *world) sendLogin(t *testing.T, kind, name, token string) result {
 	t.Helper()
-	text, err := json.Marshal(map[string]any{
+	text := must.Get(json.Marshal(map[string]any{
 		"apiVersion": "login.concierge.pinniped.dev/v1alpha1", "kind": "TokenCredentialRequest",
 		"spec": map[string]any{
 			"token":         token,
 			"authenticator": map[string]any{"apiGroup": "authentication.concierge.pinniped.dev", "kind": kind, "name": name},
 		},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(t.TempDir(), "request.json")
-	if err := os.WriteFile(path, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return w.run(t, w.kubectl, "--kubeconfig="+w.Cluster.AdminKubeconfig(), "create", "--output=json", "--filename="+path)
+	}))(t)
+	path := fileWith(t, "request.json", text)
+	return w.kubectlAs(t, w.Cluster.AdminKubeconfig(), "create", "--output=json", "--filename="+path)
 }
 
 func (w *world) acceptTokensOf(t *testing.T, accepted ...configv1alpha1.BearerTokenAuthenticator) {
@@ -120,7 +115,7 @@ func TestTokensOfAnIssuer(t *testing.T) {
 	w := needsCluster(t)
 	w.external(t, "corporate-cert", pairData(w.issue(t, "localhost")))
 	idp := issuer.New(t)
-	w.trust(t, "ci", idp)
+	w.trust(t, "ci", idp, audience)
 	good := idp.Claims(audience, map[string]any{"jti": "42"})
 
 	const failed = "authentication failed"
@@ -155,44 +150,27 @@ func TestTokensOfAnIssuer(t *testing.T) {
 	tokenFile := filepath.Join(t.TempDir(), "token")
 	present := func(token string) {
 		t.Helper()
-		if err := os.WriteFile(tokenFile, []byte(token), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(tokenFile, []byte(token), 0o600))
 	}
 	kubeconfig := filepath.Join(t.TempDir(), "ci.kubeconfig")
 	command := []string{"get", "kubeconfig", "--login=bearer", "--token-file=" + tokenFile, "--output=" + kubeconfig}
-	refused := w.asAdmin(t, command...)
-	if refused.code == 0 || !strings.Contains(refused.errOut, "accepts no tokens from authenticators") {
-		t.Errorf("get kubeconfig: %d %s", refused.code, refused.errOut)
-	}
+	w.asAdmin(t, command...).fails(t, "accepts no tokens from authenticators")
 	w.acceptTokensOf(t, configv1alpha1.BearerTokenAuthenticator{Kind: configv1alpha1.AuthenticatorKindJWT, Name: "ci"})
-	if got := w.asAdmin(t, command...); got.code != 0 {
-		t.Fatalf("get kubeconfig: %d %s", got.code, got.errOut)
-	}
+	w.asAdmin(t, command...).ok(t)
 	whoAmI := func(agent *devinstall.Agent) result {
-		return w.run(
-			t,
-			w.kubectl,
-			"--kubeconfig="+kubeconfig,
-			"--server=https://"+agent.ProxyAddress(),
-			"--tls-server-name=localhost",
-			"auth",
-			"whoami",
-			"--output=json",
-		)
+		return w.kubectlAs(t, kubeconfig, "--server=https://"+agent.ProxyAddress(),
+			"--tls-server-name=localhost", "auth", "whoami", "--output=json")
 	}
 	present(idp.Token(t, good))
-	for _, agent := range w.agents {
-		testkit.Eventually(t, 10*time.Second, func() error {
-			got := whoAmI(agent)
-			for _, want := range []string{`"username": "ann"`, `"dev"`, `"JTI=42"`, `"JWTAuthenticator/ci"`} {
-				if !strings.Contains(got.out, want) {
-					return fmt.Errorf("no %s in %s%s", want, got.out, got.errOut)
-				}
+	w.everyReplica(t, 10*time.Second, func(agent *devinstall.Agent) error {
+		got := whoAmI(agent)
+		for _, want := range []string{`"username": "ann"`, `"dev"`, `"JTI=42"`, `"JWTAuthenticator/ci"`} {
+			if !strings.Contains(got.out, want) {
+				return fmt.Errorf("no %s in %s%s", want, got.out, got.errOut)
 			}
-			return nil
-		})
-	}
+		}
+		return nil
+	})
 	for name, token := range map[string]string{
 		"the masters":            idp.Token(t, idp.Claims(audience, map[string]any{"groups": []string{"system:masters"}})),
 		"another audience":       idp.Token(t, idp.Claims("another-cluster", nil)),
@@ -211,23 +189,18 @@ func TestTokensOfAnIssuer(t *testing.T) {
 	// The issuer rotates its keys.
 	idp.Rotate(t)
 	present(idp.Token(t, good))
-	for _, agent := range w.agents {
-		testkit.Eventually(t, 15*time.Second, func() error {
-			if got := whoAmI(agent); got.code != 0 {
-				return fmt.Errorf("with a new key: %s", got.errOut)
-			}
-			return nil
-		})
-	}
+	w.everyReplica(t, 15*time.Second, func(agent *devinstall.Agent) error {
+		if got := whoAmI(agent); got.code != 0 {
+			return fmt.Errorf("with a new key: %s", got.errOut)
+		}
+		return nil
+	})
 	// The cluster's own credentials keep working.
-	account, err := w.Cluster.ServiceAccountConfig(
+	account := must.Get(w.Cluster.ServiceAccountConfig(
 		t.Context(),
 		devinstall.Namespace,
 		"pinniped-concierge-impersonation-proxy",
-	)
-	if err != nil {
-		t.Fatal(err)
-	}
+	))(t)
 	present(account.BearerToken)
 	if got := whoAmI(w.agents[0]); !strings.Contains(got.out, "system:serviceaccount:") {
 		t.Errorf("a service account's token: %d %s", got.code, got.errOut)
@@ -248,15 +221,10 @@ func TestTokensOfAnIssuer(t *testing.T) {
 func TestTokensOfAWebhook(t *testing.T) {
 	w := needsCluster(t)
 	w.external(t, "corporate-cert", pairData(w.issue(t, "localhost")))
-	hash, err := bcrypt.GenerateFromPassword([]byte("secret"), bcrypt.MinCost)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := w.createUser(t.Context(), "temporary", string(hash), "contractors"); err != nil {
-		t.Fatal(err)
-	}
+	hash := must.Get(bcrypt.GenerateFromPassword([]byte("secret"), bcrypt.MinCost))(t)
+	must.Do(t, w.createUser(t.Context(), "temporary", string(hash), "contractors"))
 	user := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: devinstall.LocalUserNamespace, Name: "temporary"}}
-	t.Cleanup(func() { _ = w.admin.Delete(context.WithoutCancel(t.Context()), user) })
+	w.removeAfterwards(t, user)
 	webhook := configv1alpha1.BearerTokenAuthenticator{
 		Kind: configv1alpha1.AuthenticatorKindWebhook, Name: "local-user-authenticator",
 	}
@@ -272,23 +240,12 @@ func TestTokensOfAWebhook(t *testing.T) {
 		t.Errorf("want a JWTAuthenticator with unknownIssuers to be refused, got %v", err)
 	}
 	w.acceptTokensOf(t, sameName, webhook)
-	tokenFile := filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(tokenFile, []byte("temporary:secret"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	tokenFile := fileWith(t, "token", []byte("temporary:secret"))
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
-	if got := w.asAdmin(
-		t,
-		"get",
-		"kubeconfig",
-		"--login=bearer",
-		"--token-file="+tokenFile,
-		"--output="+kubeconfig,
-	); got.code != 0 {
-		t.Fatalf("get kubeconfig: %d %s", got.code, got.errOut)
-	}
+	w.asAdmin(t, "get", "kubeconfig", "--login=bearer", "--token-file="+tokenFile,
+		"--output="+kubeconfig).ok(t)
 	testkit.Eventually(t, 10*time.Second, func() error {
-		got := w.run(t, w.kubectl, "--kubeconfig="+kubeconfig, "auth", "whoami", "--output=json")
+		got := w.kubectlAs(t, kubeconfig, "auth", "whoami", "--output=json")
 		for _, want := range []string{
 			`"username": "temporary"`, `"contractors"`, `"WebhookAuthenticator/local-user-authenticator"`,
 		} {
@@ -307,11 +264,9 @@ func TestTokensOfAWebhook(t *testing.T) {
 		}
 		return nil
 	})
-	if err := w.admin.Delete(t.Context(), user); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.admin.Delete(t.Context(), user))
 	testkit.Eventually(t, 6*time.Second, func() error {
-		if got := w.run(t, w.kubectl, "--kubeconfig="+kubeconfig, "auth", "whoami"); got.code == 0 {
+		if got := w.kubectlAs(t, kubeconfig, "auth", "whoami"); got.code == 0 {
 			return fmt.Errorf("the token still works: %s", got.out)
 		}
 		return nil

@@ -2,7 +2,6 @@ package integration
 
 import (
 	"bytes"
-	"crypto/x509"
 	"encoding/base64"
 	"fmt"
 	"strings"
@@ -20,13 +19,14 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // TestABundleInAConfigMap configures the CA bundle of a webhook in a ConfigMap.
 func TestABundleInAConfigMap(t *testing.T) {
 	w := needsCluster(t)
 	bundle := &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Namespace: devinstall.Namespace, Name: "webhook-ca"},
+		ObjectMeta: ourMeta("webhook-ca"),
 		Data:       map[string]string{"ca.crt": string(w.webhookSecret(t).Data["caCertificate"])},
 	}
 	webhook := &authenticationv1alpha1.WebhookAuthenticator{
@@ -40,21 +40,8 @@ func TestABundleInAConfigMap(t *testing.T) {
 			},
 		},
 	}
-	w.removeAfterwards(t, bundle, webhook)
-	for _, object := range []client.Object{bundle, webhook} {
-		if err := w.admin.Create(t.Context(), object); err != nil {
-			t.Fatal(err)
-		}
-	}
-	testkit.Eventually(t, 20*time.Second, func() error {
-		if err := w.admin.Get(t.Context(), client.ObjectKeyFromObject(webhook), webhook); err != nil {
-			return err
-		}
-		if webhook.Status.Phase != authenticationv1alpha1.PhaseReady {
-			return fmt.Errorf("phase %q: %v", webhook.Status.Phase, webhook.Status.Conditions)
-		}
-		return nil
-	})
+	w.create(t, bundle, webhook)
+	w.waitUntilReady(t, 20*time.Second, webhook)
 }
 
 // TestTheTrustBundleOfAConfigMap publishes the CA bundle of a ConfigMap, as trust-manager keeps it. It changes and
@@ -65,7 +52,7 @@ func TestTheTrustBundleOfAConfigMap(t *testing.T) {
 	const secret = "trust-manager-tls"
 	next := newCA(t, "Company CA of next year", time.Now())
 	source := &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Namespace: devinstall.Namespace, Name: "company-ca"},
+		ObjectMeta: ourMeta("company-ca"),
 		Data:       map[string]string{"ca-bundle.crt": string(w.pki.CertPEM())},
 	}
 	w.removeAfterwards(t, source)
@@ -74,62 +61,32 @@ func TestTheTrustBundleOfAConfigMap(t *testing.T) {
 		"ip-tls", "set", "--secret=" + secret, "--ca-bundle-from=configmap/company-ca#ca-bundle.crt",
 		"--allow=OldClientsBreak", "--timeout=30s",
 	}
-	if got := w.asAdmin(
+	w.asAdmin(
 		t,
-		set...); got.code != 3 ||
-		!strings.Contains(got.errOut, `certificateAuthorityDataSource: ConfigMap "company-ca"`) {
-		t.Errorf("without the ConfigMap, ip-tls set ended with %d: %s", got.code, got.errOut)
-	}
-	if err := w.admin.Create(t.Context(), source); err != nil {
-		t.Fatal(err)
-	}
-	if got := w.asAdmin(t, set...); got.code != 0 {
-		t.Fatalf("ip-tls set ended with %d\nstdout: %s\nstderr: %s", got.code, got.out, got.errOut)
-	}
+		set...).exits(t, 3, `certificateAuthorityDataSource: ConfigMap "company-ca"`)
+	must.Do(t, w.admin.Create(t.Context(), source))
+	w.asAdmin(t, set...).ok(t)
 	w.onlyNow(t)
-	publishes := func(bundle []byte) {
-		t.Helper()
-		testkit.Eventually(t, 20*time.Second, func() error {
-			if got := w.publishedBundle(t); !certs.SameBundle(got, bundle) {
-				return fmt.Errorf("published is %s", got)
-			}
-			return nil
-		})
-	}
-	publishes(w.pki.CertPEM())
-	roots := x509.NewCertPool()
-	roots.AddCert(w.pki.Certificate())
+	w.waitForBundle(t, w.pki.CertPEM())
+	roots := trusting(w.pki.CertPEM())
 	load := w.load(t, roots)
 
 	source.Data["ca-bundle.crt"] += string(next.CertPEM())
-	if err := w.admin.Update(t.Context(), source); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.admin.Update(t.Context(), source))
 	both := certs.UnionBundle(w.pki.CertPEM(), next.CertPEM())
-	publishes(both)
-	if got := w.asAdmin(
-		t,
-		"ip-tls",
-		"status",
-	); got.code != 0 ||
-		!strings.Contains(got.out, `CA bundle from ConfigMap "company-ca"`) {
-		t.Errorf("ip-tls status ended with %d: %s%s", got.code, got.out, got.errOut)
-	}
+	w.waitForBundle(t, both)
+	w.asAdmin(t, "ip-tls", "status").exits(t, 0, `CA bundle from ConfigMap "company-ca"`)
 
-	if err := w.admin.Delete(t.Context(), source); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.admin.Delete(t.Context(), source))
 	w.waitForStatus(t, configv1alpha1.ReasonPending, `certificateAuthorityDataSource: ConfigMap "company-ca"`)
-	publishes(both)
+	w.waitForBundle(t, both)
 	if got := w.asAdmin(t, "ip-tls", "status"); !strings.Contains(got.out, "BundleNotFound") &&
 		!strings.Contains(got.out, `ConfigMap "company-ca"`) {
 		t.Errorf("ip-tls status ended with %d and does not name the ConfigMap: %s%s", got.code, got.out, got.errOut)
 	}
 	load.enough(t, 100)
 	source.ResourceVersion = ""
-	if err := w.admin.Create(t.Context(), source); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.admin.Create(t.Context(), source))
 	w.waitForStatus(t, configv1alpha1.ReasonListening, "")
 	load.enough(t, 200)
 	load.stop(t)
@@ -151,15 +108,12 @@ func TestTrustManager(t *testing.T) {
 	for _, file := range []string{"trust.cert-manager.io_bundles.yaml", "trust-manager.io_clusterbundles.yaml"} {
 		w.installCRD(t, "github.com/cert-manager/trust-manager", file)
 	}
-	key, err := w.pki.KeyPEM()
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := must.Get(w.pki.KeyPEM())(t)
 	source := map[string][]byte{"tls.crt": w.pki.CertPEM(), "tls.key": key}
 	w.putSecret(t, "company-ca", source)
 	w.putSecret(t, "proxy-tls", pairData(w.issue(t, "localhost")))
 	w.startController(t, "trustmanager", "--trust-namespace="+devinstall.Namespace)
-	written := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: devinstall.Namespace, Name: "company-ca"}}
+	written := &corev1.ConfigMap{ObjectMeta: ourMeta("company-ca")}
 	w.removeAfterwards(t, written)
 	r := w.reader(t)
 	r.notFresh()
@@ -171,12 +125,7 @@ func TestTrustManager(t *testing.T) {
 	both := certs.UnionBundle(w.pki.CertPEM(), newCA(t, "Company CA of next year", time.Now()).CertPEM())
 	source["tls.crt"] = both
 	w.putSecret(t, "company-ca", source)
-	testkit.Eventually(t, 20*time.Second, func() error {
-		if got := w.publishedBundle(t); !certs.SameBundle(got, both) {
-			return fmt.Errorf("published is %s", got)
-		}
-		return nil
-	})
+	w.waitForBundle(t, both)
 }
 
 // TestTheWebhookRepairsItsCertificate shows that the local-user-authenticator repairs its serving certificate in the
@@ -186,9 +135,7 @@ func TestTheWebhookRepairsItsCertificate(t *testing.T) {
 	before := w.webhookSecret(t)
 	broken := before.DeepCopy()
 	delete(broken.Data, "tlsCertificateChain")
-	if err := w.admin.Update(t.Context(), broken); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.admin.Update(t.Context(), broken))
 	testkit.Eventually(t, 20*time.Second, func() error {
 		mended := w.webhookSecret(t)
 		if len(mended.Data["tlsCertificateChain"]) == 0 {
@@ -205,10 +152,8 @@ func TestTheWebhookRepairsItsCertificate(t *testing.T) {
 func (w *world) webhookSecret(t *testing.T) *corev1.Secret {
 	t.Helper()
 	var secret corev1.Secret
-	if err := w.admin.Get(t.Context(), types.NamespacedName{
+	must.Do(t, w.admin.Get(t.Context(), types.NamespacedName{
 		Namespace: devinstall.LocalUserNamespace, Name: "local-user-authenticator-tls-serving-certificate",
-	}, &secret); err != nil {
-		t.Fatal(err)
-	}
+	}, &secret))
 	return &secret
 }

@@ -19,6 +19,7 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // secondName is a name that some certificates cover in addition to localhost.
@@ -55,23 +56,14 @@ func newFleet(t *testing.T) *fleet {
 			all = append(all, w.cas[letter].CertPEM()...)
 		}
 		w.bundles[letters] = filepath.Join(dir, letters+".pem")
-		if err := os.WriteFile(w.bundles[letters], all, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(w.bundles[letters], all, 0o600))
 	}
 	for letter := range w.cas {
 		w.fill(t, "lock-"+letter, letter, "localhost", secondName)
 		w.fill(t, "lock-"+letter+"-one", letter, "localhost")
 	}
-	if got := w.ipTLS(
-		t,
-		"set",
-		"--secret=lock-a",
-		"--ca-bundle="+w.bundles["a"],
-		"--allow=OldClientsBreak",
-	); got.code != 0 {
-		t.Fatalf("set: %+v", got)
-	}
+	w.ipTLS(t, "set", "--secret=lock-a", "--ca-bundle="+w.bundles["a"],
+		"--allow=OldClientsBreak").ok(t)
 	w.addClients(t)
 	return w
 }
@@ -142,8 +134,7 @@ func (w *world) use(t *testing.T) {
 // meets returns the error with which a client rejects the proxy's certificate; nil if it verifies.
 func (w *fleet) meets(t *testing.T, c *oldClient) error {
 	t.Helper()
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(c.bundle)
+	roots := trusting(c.bundle)
 	dialer := &tls.Dialer{
 		NetDialer: &net.Dialer{Timeout: 10 * time.Second},
 		Config:    &tls.Config{RootCAs: roots, ServerName: c.name, MinVersion: tls.VersionTLS12},
@@ -191,23 +182,14 @@ func TestWideningTheBundleFirst(t *testing.T) {
 	old := w.userKubeconfig(t, "pinny:password123")
 	widened := func() {
 		t.Helper()
-		if got := w.ipTLS(t, "set", "--secret=lock-a", "--ca-bundle="+w.bundles["ab"]); got.code != 0 {
-			t.Fatalf("widening the bundle: %+v", got)
-		}
+		w.ipTLS(t, "set", "--secret=lock-a", "--ca-bundle="+w.bundles["ab"]).ok(t)
 		w.addClients(t)
 	}
 	refuses := func(code int, text string, args ...string) {
 		t.Helper()
 		if got := w.ipTLS(t, args...); got.code != code || !strings.Contains(got.errOut, text) {
-			t.Errorf(
-				"%s ended with %d, want %d with %q:\n%s%s",
-				strings.Join(args, " "),
-				got.code,
-				code,
-				text,
-				got.out,
-				got.errOut,
-			)
+			t.Errorf("%s ended with %d, want %d with %q:\n%s%s", strings.Join(args, " "), got.code, code, text, got.out,
+				got.errOut)
 		}
 		w.allWork(t, "after "+strings.Join(args, " "))
 	}
@@ -218,9 +200,7 @@ func TestWideningTheBundleFirst(t *testing.T) {
 	refuses(6, "waits for", "set", "--secret=lock-b", "--ca-bundle="+w.bundles["b"], "--activate-after=168h")
 
 	// With --allow, and back: broken clients work again, so the rollback is not refused.
-	if got := w.ipTLS(t, "set", "--secret=lock-b", "--allow=OldClientsBreak"); got.code != 0 {
-		t.Fatalf("with consent: %+v", got)
-	}
+	w.ipTLS(t, "set", "--secret=lock-b", "--allow=OldClientsBreak").ok(t)
 	if w.meets(t, w.clients[0]) == nil {
 		t.Fatal("the test does not test it")
 	}
@@ -234,12 +214,7 @@ func TestNamesOfRevisions(t *testing.T) {
 	if got.code != 3 || !strings.Contains(got.errOut, secondName) || !strings.Contains(got.errOut, "NameNotCovered") {
 		t.Errorf("set ended with %d: %s", got.code, got.errOut)
 	}
-	got = w.ipTLS(t, "set", "--secret=lock-b-one", "--ca-bundle="+w.bundles["b"])
-	if got.code != 3 || !strings.Contains(got.errOut, secondName) {
-		t.Errorf("set ended with %d: %s", got.code, got.errOut)
-	}
+	got = w.ipTLS(t, "set", "--secret=lock-b-one", "--ca-bundle="+w.bundles["b"]).exits(t, 3, secondName)
 	w.allWork(t, "after what was refused")
-	if got := w.ipTLS(t, "set", "--secret=lock-a-one", "--allow=OldClientsBreak"); got.code != 0 {
-		t.Errorf("with consent: %+v", got)
-	}
+	w.ipTLS(t, "set", "--secret=lock-a-one", "--allow=OldClientsBreak").ok(t)
 }

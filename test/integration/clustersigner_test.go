@@ -12,7 +12,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
@@ -20,95 +19,39 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // signing returns its own world: a cluster with a kube-controller-manager, and the agent with deploy/clustersigner.
 func signing(t *testing.T) *world {
 	t.Helper()
-	needsCluster(t)
-	w, err := newWorldOn(t.Context(), t.TempDir(), devcluster.Options{ControllerManager: true})
-	if w != nil && w.Installation != nil {
-		t.Cleanup(func() {
-			if err := w.Cluster.Stop(); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	testkit.SkipWithoutControllerManager(t, err)
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := ownWorld(t, devcluster.Options{ControllerManager: true})
 	overlay := t.TempDir()
-	deploy, err := filepath.Rel(overlay, w.Deploy)
-	if err != nil {
-		t.Fatal(err)
-	}
+	deploy := must.Get(filepath.Rel(overlay, w.Deploy))(t)
 	content := fmt.Sprintf(
 		"resources: [%[1]s/concierge, %[1]s/local-user-authenticator]\ncomponents: [%[1]s/clustersigner]\n",
 		filepath.ToSlash(deploy),
 	)
-	if err := os.WriteFile(filepath.Join(overlay, "kustomization.yaml"), []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(overlay, "kustomization.yaml"), []byte(content), 0o600))
 	issuer := filepath.Join(w.Deploy, "concierge", "credentialissuer.yaml")
-	if err := w.Cluster.Install(t.Context(), overlay, issuer); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.Cluster.Install(t.Context(), overlay, issuer))
 	// The agent does not run in a pod: it gets the configuration of the overlay.
-	w.Config = w.succeed(
-		t,
-		w.kubectl,
-		"--kubeconfig="+w.Cluster.AdminKubeconfig(),
-		"--namespace="+devinstall.Namespace,
-		"get",
-		"configmap",
-		"pinniped-concierge-agent",
-		`--output=jsonpath={.data.pinniped\.yaml}`,
-	)
-
-	info, err := clientcmd.Write(clientcmdapi.Config{Clusters: map[string]*clientcmdapi.Cluster{
-		"": {Server: w.Cluster.URL(), CertificateAuthorityData: w.Cluster.CABundle()},
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := w.admin.Create(t.Context(), &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespacePublic, Name: "cluster-info"},
-		Data:       map[string]string{"kubeconfig": string(info)},
-	}); err != nil {
-		t.Fatal(err)
-	}
+	w.Config = w.kubectlDoes(t, "--namespace="+devinstall.Namespace,
+		"get", "configmap", "pinniped-concierge-agent", `--output=jsonpath={.data.pinniped\.yaml}`)
+	must.Do(t, w.admin.Create(t.Context(), w.clusterInfo(t, w.Cluster.URL())))
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
-	if err := w.startAll(ctx, []string{"shutdownDelay=0s"}, "agent-a", "agent-b"); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.startAll(ctx, []string{"shutdownDelay=0s"}, "agent-a", "agent-b"))
 	// Logins go to the replica that does not lead. The leader writes the status, so it must learn the result.
 	leader, other := w.leader(t)
 	w.agents = []*devinstall.Agent{other, leader}
-	if err := w.PointAt(t.Context(), other); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.WaitAvailable(ctx); err != nil {
-		t.Fatal(err)
-	}
-	testkit.Eventually(t, 10*time.Second, func() error { // the agent writes its status meanwhile
-		issuer := w.signingIssuer(t)
-		issuer.Spec.ImpersonationProxy.Mode = configv1alpha1.ImpersonationProxyModeEnabled
-		issuer.Spec.ImpersonationProxy.Service.Type = configv1alpha1.ServiceTypeNone
-		issuer.Spec.ImpersonationProxy.ExternalEndpoint = w.agents[0].ProxyAddress()
-		return w.admin.Update(t.Context(), issuer)
+	must.Do(t, w.PointAt(t.Context(), other))
+	must.Do(t, w.WaitAvailable(ctx))
+	w.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) {
+		s.Mode, s.ExternalEndpoint = configv1alpha1.ImpersonationProxyModeEnabled, w.agents[0].ProxyAddress()
+		s.Service.Type = configv1alpha1.ServiceTypeNone
 	})
 	return w
-}
-
-func (w *world) signingIssuer(t *testing.T) *configv1alpha1.CredentialIssuer {
-	t.Helper()
-	var issuer configv1alpha1.CredentialIssuer
-	if err := w.admin.Get(t.Context(), types.NamespacedName{Name: devinstall.CredentialIssuer}, &issuer); err != nil {
-		t.Fatal(err)
-	}
-	return &issuer
 }
 
 // waitForStrategies waits until both strategies have these reasons, and returns them.
@@ -119,7 +62,7 @@ func (w *world) waitForStrategies(
 	t.Helper()
 	var found []configv1alpha1.CredentialIssuerStrategy
 	testkit.Eventually(t, time.Minute, func() error {
-		found = w.signingIssuer(t).Status.Strategies
+		found = w.issuer(t).Status.Strategies
 		if len(found) != 2 || found[0].Type != configv1alpha1.StrategyKubeClusterSigningCertificate ||
 			found[0].Reason != cluster || found[1].Reason != proxy {
 			return fmt.Errorf("the strategies are %+v", found)
@@ -129,26 +72,23 @@ func (w *world) waitForStrategies(
 	return found
 }
 
+func (w *world) clusterInfo(t *testing.T, server string) *corev1.ConfigMap {
+	t.Helper()
+	info := must.Get(clientcmd.Write(clientcmdapi.Config{Clusters: map[string]*clientcmdapi.Cluster{
+		"": {Server: server, CertificateAuthorityData: w.Cluster.CABundle()},
+	}}))(t)
+	return &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespacePublic, Name: "cluster-info"},
+		Data:       map[string]string{"kubeconfig": string(info)},
+	}
+}
+
 // moveAPIServer changes the address of the API server in the cluster-info, and waits until the status has it.
 func (w *world) moveAPIServer(t *testing.T, server string) {
 	t.Helper()
-	info, err := clientcmd.Write(clientcmdapi.Config{Clusters: map[string]*clientcmdapi.Cluster{
-		"": {Server: server, CertificateAuthorityData: w.Cluster.CABundle()},
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var object corev1.ConfigMap
-	if err := w.admin.Get(
-		t.Context(), types.NamespacedName{Namespace: metav1.NamespacePublic, Name: "cluster-info"}, &object); err != nil {
-		t.Fatal(err)
-	}
-	object.Data["kubeconfig"] = string(info)
-	if err := w.admin.Update(t.Context(), &object); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.admin.Update(t.Context(), w.clusterInfo(t, server)))
 	testkit.Eventually(t, 30*time.Second, func() error {
-		frontend := w.signingIssuer(t).Status.Strategies[0].Frontend
+		frontend := w.issuer(t).Status.Strategies[0].Frontend
 		if frontend == nil || frontend.TokenCredentialRequestAPIInfo.Server != server {
 			return fmt.Errorf("clients are told %+v", frontend)
 		}
@@ -171,29 +111,20 @@ func TestLoginsByTheClustersOwnSigner(t *testing.T) {
 	w.moveAPIServer(t, w.Cluster.URL())
 	newKubeconfig := func(args ...string) string {
 		path := filepath.Join(t.TempDir(), "user.kubeconfig")
-		got := w.asAdmin(t, append([]string{
+		w.asAdmin(t, append([]string{
 			"get", "kubeconfig", "--static-token=pinny:password123", "--output=" + path,
-		}, args...)...)
-		if got.code != 0 {
-			t.Fatalf("get kubeconfig ended with %d: %s", got.code, got.errOut)
-		}
+		}, args...)...).ok(t)
 		return path
 	}
 	server := func(path string) string {
-		config, err := clientcmd.LoadFromFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		config := must.Get(clientcmd.LoadFromFile(path))(t)
 		return config.Clusters[config.Contexts[config.CurrentContext].Cluster].Server
 	}
 	whoAmI := func(path string, args ...string) result {
 		return w.run(t, w.kubectl, append([]string{"--kubeconfig=" + path, "auth", "whoami", "--output=name"}, args...)...)
 	}
 	signed := func(by string) int {
-		log, err := os.ReadFile(w.agents[0].Log())
-		if err != nil {
-			t.Fatal(err)
-		}
+		log := must.Get(os.ReadFile(w.agents[0].Log()))(t)
 		return strings.Count(string(log), fmt.Sprintf(`"signer":%q`, by))
 	}
 
@@ -213,13 +144,10 @@ func TestLoginsByTheClustersOwnSigner(t *testing.T) {
 		t.Error("the cluster's signer did not sign the login at the API server")
 	}
 	proxyCA := filepath.Join(t.TempDir(), "proxy-ca.crt")
-	bundle, err := base64.StdEncoding.DecodeString(strategies[1].Frontend.ImpersonationProxyInfo.CertificateAuthorityData)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(proxyCA, bundle, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	bundle := must.Get(
+		base64.StdEncoding.DecodeString(strategies[1].Frontend.ImpersonationProxyInfo.CertificateAuthorityData),
+	)(t)
+	must.Do(t, os.WriteFile(proxyCA, bundle, 0o600))
 	if got := whoAmI(direct, "--output=jsonpath={.status.userInfo.username}",
 		"--server="+strategies[1].Frontend.ImpersonationProxyInfo.Endpoint, "--certificate-authority="+proxyCA,
 	); got.code != 0 || got.out != pinny {
@@ -235,9 +163,7 @@ func TestLoginsByTheClustersOwnSigner(t *testing.T) {
 		t.Error("a login at the proxy made a CertificateSigningRequest")
 	}
 
-	if err := w.Cluster.StopControllerManager(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.Cluster.StopControllerManager())
 	if got := whoAmI(direct); got.code == 0 ||
 		!strings.Contains(got.errOut, "the cluster's own signer issues no certificates at the moment") {
 		t.Errorf("without a signer, at the API server: %d %s%s", got.code, got.out, got.errOut)

@@ -3,9 +3,6 @@ package integration
 import (
 	"bytes"
 	"context"
-	"crypto/x509"
-	"encoding/json"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -25,6 +22,7 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 const (
@@ -41,14 +39,8 @@ const (
 func TestDelegation(t *testing.T) {
 	w := needsCluster(t)
 	w.generatedOnly(t)
-	roots := x509.NewCertPool() // the CA of the shared certificate, and the generated one
-	roots.AddCert(w.pki.Certificate())
-	roots.AppendCertsFromPEM(w.publishedBundle(t))
-	err := w.admin.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: owners}})
-	if client.IgnoreAlreadyExists(err) != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { w.endSharing(t) })
+	roots := trusting(w.pki.CertPEM(), w.publishedBundle(t))
+	w.owners(t)
 	kubectl := func(args ...string) string {
 		t.Helper()
 		return w.succeed(
@@ -60,10 +52,7 @@ func TestDelegation(t *testing.T) {
 	}
 
 	// Not permitted, and the kind does not exist. The result is the same with and without the Secret.
-	noKind := w.asAdmin(t, "ip-tls", "delegate", sharedTLS)
-	if noKind.code != 1 || !strings.Contains(noKind.errOut, "deploy/tlscertificatedelegation") {
-		t.Fatalf("without the kind: %+v", noKind)
-	}
+	w.asAdmin(t, "ip-tls", "delegate", sharedTLS).exits(t, 1, "deploy/tlscertificatedelegation")
 	w.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) {
 		s.TLS = &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: sharedTLS}
 	})
@@ -75,9 +64,7 @@ func TestDelegation(t *testing.T) {
 	if refusedWith.code != 3 || refusedWith != refusedWithout {
 		t.Errorf("set says, without the Secret: %+v\nand with it: %+v", refusedWithout, refusedWith)
 	}
-	if err := w.Cluster.Install(t.Context(), filepath.Join(w.Deploy, "tlscertificatedelegation")); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.Cluster.Install(t.Context(), filepath.Join(w.Deploy, "tlscertificatedelegation")))
 	w.waitForStatus(t, "ErrorDuringSetup", "no TLSCertificateDelegation in namespace \"owners\"")
 	if !strings.Contains(statusWithout, "the cluster has no TLSCertificateDelegations") {
 		t.Errorf("without the kind, the status said %q", statusWithout)
@@ -89,38 +76,19 @@ func TestDelegation(t *testing.T) {
 		t.Errorf("the explanation is %+v", explained)
 	}
 	manifest, half := filepath.Join(t.TempDir(), "delegation.yaml"), filepath.Join(t.TempDir(), "half.yaml")
-	printed := w.succeed(
-		t,
-		w.cli,
-		"ip-tls",
-		"delegate",
-		sharedTLS,
-		"--to",
-		devinstall.Namespace,
-		"--dry-run",
-		"-o",
-		"yaml",
-	)
+	printed := w.succeed(t, w.cli, "ip-tls", "delegate", sharedTLS, "--to", devinstall.Namespace, "--dry-run", "-o",
+		"yaml")
 	if printed != explained.Manifest {
 		t.Errorf("explain and delegate print different objects:\n%s\n%s", explained.Manifest, printed)
 	}
-	if err := os.WriteFile(manifest, []byte(printed), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(manifest, []byte(printed), 0o600))
 
 	// Partly: a delegation without a RoleBinding, first for another namespace, then for the agent's.
 	documents := strings.Split(printed, "---\n")
-	if err := os.WriteFile(half, []byte(documents[0]+"---\n"+documents[2]), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(half, []byte(documents[0]+"---\n"+documents[2]), 0o600))
 	kubectl("apply", "--filename="+half)
-	kubectl(
-		"patch",
-		"tlscertificatedelegation",
-		grantName,
-		"--type=json",
-		`--patch=[{"op":"replace","path":"/spec/delegations/0/targetNamespaces","value":["*","other"]}]`,
-	)
+	kubectl("patch", "tlscertificatedelegation", grantName, "--type=json",
+		`--patch=[{"op":"replace","path":"/spec/delegations/0/targetNamespaces","value":["*","other"]}]`)
 	if got := w.explain(t, 3); len(got.NearMisses) != 1 || got.NearMisses[0].Kind != delegation.MissAsteriskMixed {
 		t.Errorf("the near misses are %+v", got.NearMisses)
 	}
@@ -134,9 +102,7 @@ func TestDelegation(t *testing.T) {
 	}
 
 	// Permitted.
-	if got := w.asAdmin(t, "ip-tls", "delegate", sharedTLS); got.code != 0 || !strings.Contains(got.out, "applied") {
-		t.Fatalf("delegate: %+v", got)
-	}
+	w.asAdmin(t, "ip-tls", "delegate", sharedTLS).exits(t, 0, "applied")
 	if got := w.asAdmin(t, "ip-tls", "delegate", sharedTLS); got.code != 0 || strings.Count(got.out, " unchanged\n") != 3 {
 		t.Fatalf("delegate, once more: %+v", got)
 	}
@@ -155,22 +121,9 @@ func TestDelegation(t *testing.T) {
 		t.Error("the audit log does not show how the agent reads the Secret")
 	}
 	w.mayReadThisAlone(t)
-	if got := w.asAdmin(
-		t,
-		"ip-tls",
-		"set",
-		"--secret",
-		sharedTLS,
-		"--timeout",
-		"60s",
-		"--allow",
-		"OldClientsBreak",
-	); got.code != 0 {
-		t.Fatalf("set: %+v", got)
-	}
-	if got := w.asAdmin(t, "ip-tls", "check"); got.code != 0 || !strings.Contains(got.out, "Secret "+sharedTLS) {
-		t.Errorf("check: %+v", got)
-	}
+	w.asAdmin(t, "ip-tls", "set", "--secret", sharedTLS, "--timeout", "60s", "--allow",
+		"OldClientsBreak").ok(t)
+	w.asAdmin(t, "ip-tls", "check").exits(t, 0, "Secret "+sharedTLS)
 	second := w.issue(t, "localhost")
 	w.putShared(t, second)
 	w.bothPresent(t, withdrawal, second)
@@ -219,14 +172,18 @@ func TestDelegation(t *testing.T) {
 		if err := agent.Ready(t.Context()); err != nil {
 			t.Error(err)
 		}
-		log, err := os.ReadFile(agent.Log())
-		if err != nil {
-			t.Fatal(err)
-		}
+		log := must.Get(os.ReadFile(agent.Log()))(t)
 		if bytes.Contains(log, []byte("PRIVATE KEY")) {
 			t.Error("a key is in the log")
 		}
 	}
+}
+
+// owners creates the namespace until the end of the test.
+func (w *world) owners(t *testing.T) {
+	t.Helper()
+	w.namespace(t, owners)
+	t.Cleanup(func() { w.endSharing(t) })
 }
 
 // endSharing deletes all objects for the shared Secret one by one: the cluster has no controller that deletes the
@@ -251,9 +208,7 @@ func (w *world) endSharing(t *testing.T) {
 
 func (w *world) putShared(t *testing.T, pair *certs.KeyPair) {
 	t.Helper()
-	data := pairData(pair)
-	data["ca.crt"] = w.pki.CertPEM()
-	w.putSharedData(t, data)
+	w.putSharedData(t, withCA(pair, w.pki.CertPEM()))
 }
 
 func (w *world) putSharedData(t *testing.T, data map[string][]byte) {
@@ -267,9 +222,7 @@ func (w *world) putSharedData(t *testing.T, data map[string][]byte) {
 	if apierrors.IsAlreadyExists(err) {
 		err = w.admin.Update(t.Context(), secret)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 }
 
 // explanation has the fields that a script reads from `ip-tls explain`.
@@ -300,27 +253,15 @@ func (w *world) bothGenerated(t *testing.T, limit time.Duration) {
 	t.Helper()
 	start := time.Now()
 	for _, agent := range w.agents {
-		testkit.Eventually(t, limit-time.Since(start), func() error {
-			certificate, err := presented(agent.ProxyAddress())
-			if err == nil && certificate.Issuer.CommonName != "Pinniped Impersonation Proxy Serving CA" {
-				err = fmt.Errorf("a certificate of %s is served", certificate.Issuer)
-			}
-			return err
-		})
+		testkit.Eventually(t, limit-time.Since(start), func() error { return presentsGenerated(agent) })
 	}
 }
 
 // mayReadThisAlone shows that the agent's only permissions in the owners' namespace are those for the one Secret.
 func (w *world) mayReadThisAlone(t *testing.T) {
 	t.Helper()
-	identity, err := w.Cluster.ServiceAccountConfig(t.Context(), devinstall.Namespace, devinstall.AgentAccount)
-	if err != nil {
-		t.Fatal(err)
-	}
-	core, err := corev1client.NewForConfig(identity)
-	if err != nil {
-		t.Fatal(err)
-	}
+	identity := must.Get(w.Cluster.ServiceAccountConfig(t.Context(), devinstall.Namespace, devinstall.AgentAccount))(t)
+	core := must.Get(corev1client.NewForConfig(identity))(t)
 	if _, err := core.Secrets(owners).Get(t.Context(), sharedName, metav1.GetOptions{}); err != nil {
 		t.Errorf("what is permitted: %v", err)
 	}
@@ -344,26 +285,12 @@ func (w *world) mayReadThisAlone(t *testing.T) {
 func second[T any](_ T, err error) error { return err }
 
 // askedForSecrets returns the agent's requests for Secrets of the owners' namespace, from the API server's audit log.
-func (w *world) askedForSecrets(t *testing.T) []string {
+func (w *world) askedForSecrets(t *testing.T) (asked []string) {
 	t.Helper()
-	content, err := os.ReadFile(w.Cluster.AuditLog())
-	if err != nil {
-		t.Fatal(err)
-	}
-	var asked []string
-	for line := range bytes.Lines(content) {
-		var event struct {
-			Verb      string
-			User      struct{ Username string }
-			ObjectRef struct{ Resource, Namespace, Name string }
-		}
-		if err := json.Unmarshal(line, &event); err != nil {
-			continue // a partly written line
-		}
-		agent := "system:serviceaccount:" + devinstall.Namespace + ":" + devinstall.AgentAccount
-		if event.User.Username == agent && event.ObjectRef.Resource == "secrets" &&
-			event.ObjectRef.Namespace != devinstall.Namespace {
-			asked = append(asked, event.Verb+" "+event.ObjectRef.Namespace+"/"+event.ObjectRef.Name)
+	for event := range w.audit(t) {
+		if ref := event.ObjectRef; event.User.Username == agentUser && ref.Resource == "secrets" &&
+			ref.Namespace != devinstall.Namespace {
+			asked = append(asked, event.Verb+" "+ref.Namespace+"/"+ref.Name)
 		}
 	}
 	return asked

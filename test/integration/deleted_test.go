@@ -2,7 +2,6 @@ package integration
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"time"
 
@@ -12,7 +11,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
-	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // TestADeletedCredentialIssuer deletes the CredentialIssuer while all replicas are stopped and the Secret is invalid.
@@ -21,40 +20,22 @@ func TestADeletedCredentialIssuer(t *testing.T) {
 	w := needsCluster(t)
 	w.generatedOnly(t)
 	good := w.issue(t, "localhost")
-	w.putSecret(t, "deleted-cert", withBundle(w, good))
-	if got := w.asAdmin(t, "ip-tls", "set", "--secret=deleted-cert", "--ca-from-secret", "--allow=OldClientsBreak",
-		"--timeout=60s"); got.code != 0 {
-		t.Fatalf("ip-tls set ended with %d: %s%s", got.code, got.out, got.errOut)
-	}
+	w.putSecret(t, "deleted-cert", withCA(good, w.pki.CertPEM()))
+	w.asAdmin(t, "ip-tls", "set", "--secret=deleted-cert", "--ca-from-secret", "--allow=OldClientsBreak",
+		"--timeout=60s").ok(t)
 	w.waitForServed(t, 20*time.Second, good, 2, 2)
 	kubeconfig := w.userKubeconfig(t, "pinny:password123")
 	before := w.issuer(t)
-	for _, agent := range w.agents {
-		if err := agent.Stop(); err != nil {
-			t.Fatal(err)
-		}
-	}
+	stop(t, w.agents...)
 	w.putSecret(t, "deleted-cert", map[string][]byte{"tls.crt": []byte("x"), "tls.key": []byte("y")})
-	if err := w.admin.Delete(t.Context(), before.DeepCopy()); err != nil {
-		t.Fatal(err)
-	}
-	for _, agent := range w.agents {
-		if err := agent.Restart(context.WithoutCancel(t.Context())); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, agent := range w.agents {
-		testkit.Eventually(t, 30*time.Second, func() error {
-			return errors.Join(presents(agent.ProxyAddress(), good), agent.Ready(t.Context()))
-		})
-	}
+	must.Do(t, w.admin.Delete(t.Context(), before.DeepCopy()))
+	start(t, w.agents...)
+	w.allServe(t, 30*time.Second, good)
 	// Logins use the aggregated APIs. The API server marked them unavailable while no replica ran, and checks again at its
 	// own interval.
 	waiting, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 	defer cancel()
-	if err := w.WaitAvailable(waiting); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.WaitAvailable(waiting))
 	w.succeed(t, w.cli, "whoami", "--kubeconfig="+kubeconfig)
 
 	var after configv1alpha1.CredentialIssuer
@@ -62,11 +43,9 @@ func TestADeletedCredentialIssuer(t *testing.T) {
 	if err := w.admin.Get(t.Context(), name, &after); !apierrors.IsNotFound(err) {
 		t.Errorf("it was created again: %v", err)
 	}
-	w.putSecret(t, "deleted-cert", withBundle(w, good))
+	w.putSecret(t, "deleted-cert", withCA(good, w.pki.CertPEM()))
 	after = configv1alpha1.CredentialIssuer{ObjectMeta: metav1.ObjectMeta{Name: name.Name}, Spec: before.Spec}
-	if err := w.admin.Create(t.Context(), &after); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.admin.Create(t.Context(), &after))
 	w.waitForStatus(t, "Listening", "")
 	w.waitForServed(t, 20*time.Second, good, 2, 2)
 	w.succeed(t, w.cli, "whoami", "--kubeconfig="+kubeconfig)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/pinniped-toolkit/pinniped/test/testkit/documents"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // reader runs the shell blocks of documents in bash, as the administrator of the cluster. Only values that differ
@@ -39,9 +40,7 @@ func (w *world) reader(t *testing.T) *reader {
 		filepath.Join(r.dir, "deploy"): w.Deploy,
 	}
 	for link, target := range links {
-		if err := os.Symlink(target, link); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Symlink(target, link))
 	}
 	home := t.TempDir()
 	r.environment = []string{
@@ -63,25 +62,15 @@ func (r *reader) notFresh() {
 func (r *reader) file(t *testing.T, name string, content []byte) {
 	t.Helper()
 	path := filepath.Join(r.dir, name)
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, content, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.MkdirAll(filepath.Dir(path), 0o700))
+	must.Do(t, os.WriteFile(path, content, 0o600))
 }
 
 // program puts a shell script on the reader's PATH, in place of a program that may not be installed.
 func (r *reader) program(t *testing.T, name, script string) {
 	t.Helper()
 	directory := t.TempDir()
-	if err := os.WriteFile(
-		filepath.Join(directory, name),
-		[]byte("#!/bin/sh\n"+script+"\n"),
-		0o700,
-	); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(directory, name), []byte("#!/bin/sh\n"+script+"\n"), 0o700))
 	r.environment[0] = strings.Replace(r.environment[0], "PATH=", "PATH="+directory+string(filepath.ListSeparator), 1)
 }
 
@@ -105,10 +94,7 @@ func (r *reader) blocks(t *testing.T, document string) []documents.Block {
 // all returns the shell blocks of a document.
 func (r *reader) all(t *testing.T, document string) []documents.Block {
 	t.Helper()
-	blocks, err := documents.Read(filepath.Join("..", ".."), document)
-	if err != nil {
-		t.Fatal(err)
-	}
+	blocks := must.Get(documents.Read(filepath.Join("..", ".."), document))(t)
 	return slices.DeleteFunc(blocks, func(b documents.Block) bool { return !b.ForShell() })
 }
 
@@ -147,13 +133,7 @@ var promised = regexp.MustCompile(`#.*exit code (\d+)`)
 func (r *reader) types(t *testing.T, block documents.Block) string {
 	t.Helper()
 	scratch := t.TempDir()
-	prelude, noted, script := filepath.Join(
-		scratch,
-		"prelude",
-	), filepath.Join(
-		scratch,
-		"failures",
-	), filepath.Join(
+	prelude, noted, script := filepath.Join(scratch, "prelude"), filepath.Join(scratch, "failures"), filepath.Join(
 		scratch,
 		"block",
 	)
@@ -162,9 +142,7 @@ func (r *reader) types(t *testing.T, block documents.Block) string {
 		text = commandsOf(text)
 	}
 	for path, content := range map[string]string{prelude: failures, script: text} {
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(path, []byte(content), 0o600))
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
@@ -180,9 +158,7 @@ func (r *reader) types(t *testing.T, block documents.Block) string {
 	if content, err := os.ReadFile(noted); err == nil {
 		for line := range strings.Lines(string(content)) {
 			var code, number int
-			if _, err := fmt.Sscan(line, &code, &number); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(fmt.Sscan(line, &code, &number))(t)
 			ended[number] = strconv.Itoa(code)
 		}
 	}

@@ -2,22 +2,18 @@ package integration
 
 import (
 	"bytes"
-	"context"
-	"crypto/x509"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
 	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // enough waits for this number of further requests of the load.
@@ -39,58 +35,21 @@ func TestARenewalByAnotherCA(t *testing.T) {
 	w := needsCluster(t)
 	w.generatedOnly(t)
 	old, next := newCA(t, "Old CA", time.Now()), newCA(t, "Next CA", time.Now())
-	first, second := issueAt(
-		t,
-		old,
-		time.Now(),
-		90*24*time.Hour,
-		"localhost",
-	), issueAt(
-		t,
-		next,
-		time.Now(),
-		90*24*time.Hour,
-		"localhost",
-	)
-	withCA := func(pair *certs.KeyPair, ca *certs.CA) map[string][]byte {
-		data := pairData(pair)
-		data["ca.crt"] = ca.CertPEM()
-		return data
-	}
+	first, second := issueAt(t, old, time.Now(), 90*24*time.Hour, "localhost"), issueAt(t, next, time.Now(),
+		90*24*time.Hour, "localhost")
 	const secret = "renewed-by-another"
-	w.putSecret(t, secret, withCA(first, old))
+	w.putSecret(t, secret, withCA(first, old.CertPEM()))
 	w.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) {
 		s.TLS = &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: secret}
 	})
-	publishes := func(bundle []byte) {
-		t.Helper()
-		testkit.Eventually(t, 20*time.Second, func() error {
-			if got := w.publishedBundle(t); !certs.SameBundle(got, bundle) {
-				return fmt.Errorf("another CA bundle is published:\n%s", got)
-			}
-			return nil
-		})
-	}
-	served := func(pair *certs.KeyPair) {
-		t.Helper()
-		for _, agent := range w.agents {
-			testkit.Eventually(t, 30*time.Second, func() error {
-				return errors.Join(presents(agent.ProxyAddress(), pair), agent.Ready(t.Context()))
-			})
-		}
-	}
-	trusting := func(bundle []byte) *x509.CertPool {
-		roots := x509.NewCertPool()
-		roots.AppendCertsFromPEM(bundle)
-		return roots
-	}
-	publishes(old.CertPEM())
+	served := func(pair *certs.KeyPair) { w.allServe(t, 30*time.Second, pair) }
+	w.waitForBundle(t, old.CertPEM())
 	served(first)
 	w.waitForServed(t, 20*time.Second, first, 2, 2)
 
 	before := w.load(t, trusting(old.CertPEM()))
-	w.putSecret(t, secret, withCA(second, next))
-	publishes(certs.UnionBundle(old.CertPEM(), next.CertPEM()))
+	w.putSecret(t, secret, withCA(second, next.CertPEM()))
+	w.waitForBundle(t, certs.UnionBundle(old.CertPEM(), next.CertPEM()))
 	waits := w.waitForStatus(t, "Listening", ") waits until ")
 	if len(waits.Findings) != 1 || waits.Findings[0].Code != configv1alpha1.CodeTransitionPrepared {
 		t.Errorf("the findings are %+v", waits.Findings)
@@ -105,10 +64,7 @@ func TestARenewalByAnotherCA(t *testing.T) {
 		t.Errorf("the status has %+v", revisions)
 	}
 	var kept corev1.ConfigMap
-	name := types.NamespacedName{Namespace: devinstall.Namespace, Name: w.issuer(t).Status.Objects.RevisionsConfigMap}
-	if err := w.admin.Get(t.Context(), name, &kept); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.admin.Get(t.Context(), ours(w.issuer(t).Status.Objects.RevisionsConfigMap), &kept))
 	history, err := serving.Read(kept.Data)
 	if err != nil || history.Current() == nil ||
 		!bytes.Contains(history.Current().Bundle, bytes.TrimSpace(next.CertPEM())) {
@@ -116,16 +72,7 @@ func TestARenewalByAnotherCA(t *testing.T) {
 	}
 
 	// All replicas restart at the same time.
-	for _, agent := range w.agents {
-		if err := agent.Kill(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, agent := range w.agents {
-		if err := agent.Restart(context.WithoutCancel(t.Context())); err != nil {
-			t.Fatal(err)
-		}
-	}
+	kill(t, w.agents...)
 	served(first)
 	w.waitForServed(t, 60*time.Second, first, 2, 2)
 	w.waitForStatus(t, "Listening", ") waits until ")
@@ -135,11 +82,11 @@ func TestARenewalByAnotherCA(t *testing.T) {
 	after.enough(t, 100)
 	w.onlyNow(t) // declares that no kubeconfig has only the first CA
 	served(second)
-	publishes(next.CertPEM())
+	w.waitForBundle(t, next.CertPEM())
 	after.enough(t, 200)
 	after.stop(t)
 	w.waitForStatus(t, "Listening", "ready to accept client connections")
-	said := w.succeed(t, w.kubectl, "--kubeconfig="+w.Cluster.AdminKubeconfig(), "get", "events", "--namespace=default",
+	said := w.kubectlDoes(t, "get", "events", "--namespace=default",
 		`--output=jsonpath={range .items[*]}{.reason}{" "}{.message}{"\n"}{end}`)
 	for _, want := range []string{
 		"TransitionPrepared the certificate in Secret " + secret,

@@ -22,6 +22,7 @@ import (
 	cliresult "github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/testkit/documents"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // dualTrust is a world during a rotation: a certificate of the corporate CA is in service, and the next CA is also
@@ -36,22 +37,11 @@ func newDualTrust(t *testing.T) *dualTrust {
 	t.Helper()
 	w := needsCluster(t)
 	w.external(t, "fleet-tls", pairData(w.issue(t, "localhost")))
-	old, err := os.ReadFile(w.userKubeconfig(t, "pinny:password123"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	next, err := certs.NewCA("Next Corporate CA", time.Now().Add(time.Second), 100*24*time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	old := must.Get(os.ReadFile(w.userKubeconfig(t, "pinny:password123")))(t)
+	next := must.Get(certs.NewCA("Next Corporate CA", time.Now().Add(time.Second), 100*24*time.Hour))(t)
 	o := &dualTrust{world: w, both: append(bytes.Clone(w.pki.CertPEM()), next.CertPEM()...), old: old}
-	bundle := filepath.Join(t.TempDir(), "both.pem")
-	if err := os.WriteFile(bundle, o.both, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if got := w.asAdmin(t, "ip-tls", "set", "--secret=fleet-tls", "--ca-bundle="+bundle, "--timeout=30s"); got.code != 0 {
-		t.Fatalf("ip-tls set ended with %d\n%s", got.code, got.errOut)
-	}
+	bundle := fileWith(t, "both.pem", o.both)
+	w.asAdmin(t, "ip-tls", "set", "--secret=fleet-tls", "--ca-bundle="+bundle, "--timeout=30s").ok(t)
 	return o
 }
 
@@ -59,15 +49,9 @@ func newDualTrust(t *testing.T) *dualTrust {
 func (o *dualTrust) repository(t *testing.T) (work, remote string) {
 	t.Helper()
 	remote, work = filepath.Join(t.TempDir(), "remote.git"), filepath.Join(t.TempDir(), "work")
-	o.shell(
-		t,
-		t.TempDir(),
-		nil,
-		"git init -q --bare -b main '"+remote+"' && git clone -q '"+remote+"' '"+work+"' && mkdir '"+work+"/kubeconfigs'",
-	)
-	if err := os.WriteFile(filepath.Join(work, "kubeconfigs", "pinny.yaml"), o.old, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	o.shell(t, t.TempDir(), nil,
+		"git init -q --bare -b main '"+remote+"' && git clone -q '"+remote+"' '"+work+"' && mkdir '"+work+"/kubeconfigs'")
+	must.Do(t, os.WriteFile(filepath.Join(work, "kubeconfigs", "pinny.yaml"), o.old, 0o600))
 	o.shell(
 		t,
 		work,
@@ -97,18 +81,13 @@ func (o *dualTrust) shell(t *testing.T, folder string, environment []string, scr
 // blockWith returns the YAML block of a document that contains text, and decodes it.
 func blockWith(t *testing.T, document, text string, into any) string {
 	t.Helper()
-	blocks, err := documents.Read(filepath.Join("..", ".."), document)
-	if err != nil {
-		t.Fatal(err)
-	}
+	blocks := must.Get(documents.Read(filepath.Join("..", ".."), document))(t)
 	for _, block := range blocks {
 		if block.Language != "yaml" || !strings.Contains(block.Text, text) {
 			continue
 		}
 		if into != nil {
-			if err := yaml.Unmarshal([]byte(block.Text), into); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, yaml.Unmarshal([]byte(block.Text), into))
 		}
 		return block.Text
 	}
@@ -120,37 +99,21 @@ func blockWith(t *testing.T, document, text string, into any) string {
 // clients.
 func TestFleetFollowsWithoutAnAdministrator(t *testing.T) {
 	o := newDualTrust(t)
-	path := filepath.Join(t.TempDir(), "pinny")
-	if err := os.WriteFile(path, o.old, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	got := o.run(t, o.cli, "kubeconfig", "rotate", path)
-	if got.code != 0 || !strings.Contains(got.out, "rotated") {
-		t.Fatalf("it ended with %d\n%s\n%s", got.code, got.out, got.errOut)
-	}
+	path := fileWith(t, "pinny", o.old)
+	o.run(t, o.cli, "kubeconfig", "rotate", path).exits(t, 0, "rotated")
 	if !bytes.Equal(trusted(t, path), o.both) {
 		t.Error("the kubeconfig has another CA bundle than the one that is published")
 	}
-	if who := o.run(t, o.cli, "whoami", "--kubeconfig="+path); who.code != 0 || !strings.Contains(who.out, "pinny") {
-		t.Errorf("whoami: %+v", who)
-	}
+	o.run(t, o.cli, "whoami", "--kubeconfig="+path).exits(t, 0, "pinny")
 	// A kubeconfig that does not verify the proxy is not changed.
 	foreign := filepath.Join(t.TempDir(), "foreign")
-	config, err := clientcmd.LoadFromFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	other, err := certs.NewCA("other", time.Now(), time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := must.Get(clientcmd.LoadFromFile(path))(t)
+	other := must.Get(certs.NewCA("other", time.Now(), time.Hour))(t)
 	for _, one := range config.Clusters {
 		one.CertificateAuthorityData = other.CertPEM()
 	}
 	config.AuthInfos = nil
-	if err := clientcmd.WriteToFile(*config, foreign); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, clientcmd.WriteToFile(*config, foreign))
 	if got := o.run(t, o.cli, "kubeconfig", "rotate", foreign); got.code != 1 ||
 		!strings.Contains(got.out, "unknown authority") {
 		t.Errorf("with a foreign CA it ended with %d\n%s", got.code, got.out)
@@ -222,10 +185,7 @@ func (o *dualTrust) twice(t *testing.T, work, remote string, job func()) {
 		if got := log(); got != "kubeconfigs: refresh the CA bundles\nfirst\n" {
 			t.Errorf("the log of what was pushed:\n%s", got)
 		}
-		written, err := os.ReadFile(filepath.Join(work, "report.json"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		written := must.Get(os.ReadFile(filepath.Join(work, "report.json")))(t)
 		var report cliresult.KubeconfigRotation
 		if err := json.Unmarshal(written, &report); err != nil {
 			t.Fatalf("the report: %v\n%s", err, written)
@@ -242,22 +202,14 @@ func (o *dualTrust) twice(t *testing.T, work, remote string, job func()) {
 
 func (o *dualTrust) cronJob(t *testing.T) {
 	block := blockWith(t, rotateInCI, "kind: CronJob", nil)
-	manifest := filepath.Join(t.TempDir(), "cronjob.yaml")
-	if err := os.WriteFile(manifest, []byte(block), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	kubectl := func(args ...string) string {
-		return o.succeed(t, o.kubectl, append(args, "--kubeconfig="+o.Cluster.AdminKubeconfig())...)
-	}
-	kubectl("create", "namespace", "clusters")
-	kubectl("apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", manifest)
-	kubectl("apply", "--server-side", "-f", manifest)
+	manifest := fileWith(t, "cronjob.yaml", []byte(block))
+	o.kubectlDoes(t, "create", "namespace", "clusters")
+	o.kubectlDoes(t, "apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", manifest)
+	o.kubectlDoes(t, "apply", "--server-side", "-f", manifest)
 	secret := &corev1.Secret{Type: "cluster.x-k8s.io/secret", Data: map[string][]byte{"value": o.old}}
 	secret.Namespace, secret.Name = "clusters", "prod-kubeconfig"
 	secret.Labels = map[string]string{"cluster.x-k8s.io/cluster-name": "prod"}
-	if err := o.admin.Create(t.Context(), secret); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, o.admin.Create(t.Context(), secret))
 	var job struct {
 		Spec struct {
 			JobTemplate struct {
@@ -270,34 +222,20 @@ func (o *dualTrust) cronJob(t *testing.T) {
 		} `json:"spec"`
 	}
 	documents := strings.Split(block, "\n---\n")
-	if err := yaml.Unmarshal([]byte(documents[len(documents)-1]), &job); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, yaml.Unmarshal([]byte(documents[len(documents)-1]), &job))
 	pod := job.Spec.JobTemplate.Spec.Template.Spec
 	container := pod.Containers[0]
 	if container.Command[0] != "pinniped" {
 		t.Fatalf("it runs %v", container.Command)
 	}
-	got := o.runWith(
+	o.runWith(
 		t,
 		[]string{"KUBECONFIG=" + o.serviceAccount(t, "clusters", pod.ServiceAccountName)},
 		nil,
 		o.cli,
-		container.Args...)
-	if got.code != 0 || !strings.Contains(got.out, `"rotated": 1`) {
-		t.Fatalf("it ended with %d\n%s\n%s", got.code, got.out, got.errOut)
-	}
-	if err := o.admin.Get(
-		t.Context(),
-		types.NamespacedName{Namespace: "clusters", Name: "prod-kubeconfig"},
-		secret,
-	); err != nil {
-		t.Fatal(err)
-	}
-	after := filepath.Join(t.TempDir(), "after")
-	if err := os.WriteFile(after, secret.Data["value"], 0o600); err != nil {
-		t.Fatal(err)
-	}
+		container.Args...).exits(t, 0, `"rotated": 1`)
+	must.Do(t, o.admin.Get(t.Context(), types.NamespacedName{Namespace: "clusters", Name: "prod-kubeconfig"}, secret))
+	after := fileWith(t, "after", secret.Data["value"])
 	if !bytes.Equal(trusted(t, after), o.both) {
 		t.Error("the Secret has another CA bundle than the one that is published")
 	}
@@ -308,10 +246,8 @@ func (o *dualTrust) serviceAccount(t *testing.T, namespace, name string) string 
 	t.Helper()
 	account, token := &corev1.ServiceAccount{}, &authenticationv1.TokenRequest{}
 	account.Namespace, account.Name = namespace, name
-	if err := o.admin.SubResource("token").
-		Create(t.Context(), account, token, &client.SubResourceCreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, o.admin.SubResource("token").
+		Create(t.Context(), account, token, &client.SubResourceCreateOptions{}))
 	rest := o.Cluster.AdminConfig()
 	config := clientcmdapi.NewConfig()
 	config.Clusters["c"] = &clientcmdapi.Cluster{Server: rest.Host, CertificateAuthorityData: rest.CAData}
@@ -319,8 +255,6 @@ func (o *dualTrust) serviceAccount(t *testing.T, namespace, name string) string 
 	config.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
 	config.CurrentContext = "x"
 	path := filepath.Join(t.TempDir(), "account")
-	if err := clientcmd.WriteToFile(*config, path); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, clientcmd.WriteToFile(*config, path))
 	return path
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // TestReviewsHaveAQueueOfTheirOwn checks the flow schemas of the agent's requests: reviews, which unauthenticated
@@ -25,27 +25,17 @@ func TestReviewsHaveAQueueOfTheirOwn(t *testing.T) {
 	w := needsCluster(t)
 	schemas, levels := map[string]string{}, map[string]string{}
 	var allSchemas flowcontrolv1.FlowSchemaList
-	if err := w.admin.List(t.Context(), &allSchemas); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.admin.List(t.Context(), &allSchemas))
 	for _, schema := range allSchemas.Items {
 		schemas[string(schema.UID)] = schema.Name
 	}
 	var allLevels flowcontrolv1.PriorityLevelConfigurationList
-	if err := w.admin.List(t.Context(), &allLevels); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.admin.List(t.Context(), &allLevels))
 	for _, level := range allLevels.Items {
 		levels[string(level.UID)] = level.Name
 	}
-	config, err := w.Cluster.ServiceAccountConfig(t.Context(), devinstall.Namespace, devinstall.AgentAccount)
-	if err != nil {
-		t.Fatal(err)
-	}
-	agent, err := rest.HTTPClientFor(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := must.Get(w.Cluster.ServiceAccountConfig(t.Context(), devinstall.Namespace, devinstall.AgentAccount))(t)
+	agent := must.Get(rest.HTTPClientFor(config))(t)
 	const (
 		reviews, own = "pinniped-concierge-reviews", "pinniped-concierge"
 		inNamespace  = "/namespaces/" + devinstall.Namespace
@@ -74,20 +64,11 @@ func TestReviewsHaveAQueueOfTheirOwn(t *testing.T) {
 		{"puts paths that are no resource elsewhere", http.MethodGet, "/version", "", own},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			request, err := http.NewRequestWithContext(
-				t.Context(),
-				test.method,
-				config.Host+test.path,
-				bytes.NewReader([]byte(test.body)),
-			)
-			if err != nil {
-				t.Fatal(err)
-			}
+			request := must.Get(http.NewRequestWithContext(t.Context(), test.method, config.Host+test.path,
+				bytes.NewReader([]byte(test.body))))(t)
 			request.Header.Set("Content-Type", "application/json")
 			answer, err := agent.Do(request)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			defer answer.Body.Close() //nolint:errcheck // it is read to its end
 			said, _ := io.ReadAll(answer.Body)
 			if answer.StatusCode != http.StatusOK && answer.StatusCode != http.StatusCreated {
@@ -103,7 +84,7 @@ func TestReviewsHaveAQueueOfTheirOwn(t *testing.T) {
 	}
 	t.Run("counts the running agents there", func(t *testing.T) {
 		testkit.Eventually(t, time.Minute, func() error {
-			metrics := w.succeed(t, w.kubectl, "--kubeconfig="+w.Cluster.AdminKubeconfig(), "get", "--raw=/metrics")
+			metrics := w.kubectlDoes(t, "get", "--raw=/metrics")
 			leases := regexp.MustCompile(
 				`(?m)^apiserver_flowcontrol_dispatched_requests_total\{flow_schema="` + own + `",priority_level="` + own + `"\} \d{2,}`,
 			)
@@ -119,20 +100,8 @@ func TestReviewsHaveAQueueOfTheirOwn(t *testing.T) {
 // reject.
 func TestFlowControlCanBeLeftOut(t *testing.T) {
 	w := needsCluster(t)
-	overlay := t.TempDir()
-	deploy, err := filepath.Rel(overlay, w.Deploy)
-	if err != nil {
-		t.Fatal(err)
-	}
-	content := fmt.Sprintf(
-		"resources: [%[1]s/concierge]\ncomponents: [%[1]s/withoutflowcontrol]\n",
-		filepath.ToSlash(deploy),
-	)
-	if err := os.WriteFile(filepath.Join(overlay, "kustomization.yaml"), []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
 	documents := func(folder string) (kept []string, flowControl int) {
-		for document := range strings.SplitSeq(strings.TrimSpace(w.succeed(t, w.kubectl, "kustomize", folder)), "\n---\n") {
+		for _, document := range w.kustomized(t, folder) {
 			if strings.Contains(document, "apiVersion: flowcontrol.apiserver.k8s.io/") {
 				flowControl++
 				continue
@@ -142,7 +111,7 @@ func TestFlowControlCanBeLeftOut(t *testing.T) {
 		return kept, flowControl
 	}
 	all, six := documents(filepath.Join(w.Deploy, "concierge"))
-	without, none := documents(overlay)
+	without, none := documents(w.overlay(t, "withoutflowcontrol"))
 	if six != 6 || none != 0 {
 		t.Errorf("want 6 objects of flow control with the manifests and none with the component, got %d and %d", six, none)
 	}

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // TestKubeconfigFollows changes the CA of the proxy while kubectl keeps using its kubeconfig: first both CAs are
@@ -16,22 +18,14 @@ func TestKubeconfigFollows(t *testing.T) {
 	w := needsCluster(t)
 	w.external(t, "old-tls", pairData(w.issue(t, "localhost")))
 	path := filepath.Join(t.TempDir(), "pinny.kubeconfig")
-	got := w.asAdmin(t, "get", "kubeconfig", "--static-token=pinny:password123", "--follow",
+	w.asAdmin(t, "get", "kubeconfig", "--static-token=pinny:password123", "--follow",
 		"--concierge-authenticator-type=webhook", "--concierge-authenticator-name=local-user-authenticator",
-		"--concierge-mode=ImpersonationProxy", "--output="+path)
-	if got.code != 0 {
-		t.Fatalf("get kubeconfig ended with %d: %s", got.code, got.errOut)
-	}
-	original, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+		"--concierge-mode=ImpersonationProxy", "--output="+path).ok(t)
+	original := must.Get(os.ReadFile(path))(t)
 	original = append([]byte("# given to pinny\n"), original...)
 	left := filepath.Join(t.TempDir(), "left")
 	for _, file := range []string{path, left} {
-		if err := os.WriteFile(file, original, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(file, original, 0o600))
 	}
 	next := newCA(t, "Next Corporate CA", time.Now())
 	both := append(bytes.Clone(w.pki.CertPEM()), next.CertPEM()...)
@@ -39,22 +33,9 @@ func TestKubeconfigFollows(t *testing.T) {
 
 	set := func(secret string, bundle []byte) func() {
 		return func() {
-			file := filepath.Join(t.TempDir(), "ca.pem")
-			if err := os.WriteFile(file, bundle, 0o600); err != nil {
-				t.Fatal(err)
-			}
-			got := w.asAdmin(
-				t,
-				"ip-tls",
-				"set",
-				"--secret="+secret,
-				"--ca-bundle="+file,
-				"--timeout=30s",
-				"--allow=OldClientsBreak",
-			)
-			if got.code != 0 {
-				t.Fatalf("ip-tls set ended with %d: %s", got.code, got.errOut)
-			}
+			file := fileWith(t, "ca.pem", bundle)
+			w.asAdmin(t, "ip-tls", "set", "--secret="+secret, "--ca-bundle="+file, "--timeout=30s",
+				"--allow=OldClientsBreak").ok(t)
 		}
 	}
 	for _, step := range []struct {
@@ -79,8 +60,5 @@ func TestKubeconfigFollows(t *testing.T) {
 			t.Errorf("%s: the kubeconfig is\n%s", step.name, after)
 		}
 	}
-	got = w.runWith(t, []string{"KUBECONFIG=" + left}, nil, w.kubectl, "auth", "whoami")
-	if got.code == 0 || !strings.Contains(got.errOut, "unknown authority") {
-		t.Errorf("with the kubeconfig that was left alone, kubectl ended with %d\n%s", got.code, got.errOut)
-	}
+	w.runWith(t, []string{"KUBECONFIG=" + left}, nil, w.kubectl, "auth", "whoami").fails(t, "unknown authority")
 }

@@ -2,24 +2,35 @@ package integration
 
 import (
 	"bytes"
+	"errors"
+	"io"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
 	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
+	authenticationv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/authentication/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 	"github.com/pinniped-toolkit/pinniped/test/testkit/documents"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // migration is a cluster with a simulated Pinniped, and an administrator who reads docs/howto/from-pinniped.md.
@@ -88,9 +99,7 @@ func TestFromPinniped(t *testing.T) {
 				t.Errorf("the Deployment is not what Pinniped's manifests make (-want +got):\n%s", diff)
 			}
 			m.getsIn(t) // its pods stop last
-			if err := agent.Stop(); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, agent.Stop())
 			m.keptSecrets(t)
 			printed = m.step(t, 5)
 			if !strings.Contains(printed, "Next: nothing: Pinniped is installed, and the agent is removed.") {
@@ -109,10 +118,7 @@ func newMigration(t *testing.T, installer string) *migration {
 	w := &world{cli: shared.cli, kubectl: shared.kubectl, Installation: &devinstall.Installation{
 		Cluster: testkit.Cluster(t, devcluster.Options{}), Binary: shared.Binary, Deploy: shared.Deploy, Apart: true,
 	}}
-	var err error
-	if w.admin, err = client.New(w.Cluster.AdminConfig(), client.Options{Scheme: shared.admin.Scheme()}); err != nil {
-		t.Fatal(err)
-	}
+	w.admin = must.Get(client.New(w.Cluster.AdminConfig(), client.Options{Scheme: shared.admin.Scheme()}))(t)
 	m := &migration{reader: w.reader(t), installer: installer}
 	m.environment = append(m.environment, "MANIFESTS="+filepath.Join(m.dir, "manifests"), "TIMEOUT=0")
 	// `make install` builds and pushes the image, and then runs this.
@@ -125,12 +131,6 @@ func newMigration(t *testing.T, installer string) *migration {
 
 func (m *migration) install() string {
 	return filepath.Join(filepath.Dir(m.Deploy), "hack", "install.sh")
-}
-
-// kubectlDoes runs kubectl as the administrator. It must succeed.
-func (m *migration) kubectlDoes(t *testing.T, args ...string) string {
-	t.Helper()
-	return m.succeed(t, m.kubectl, append(args, "--kubeconfig="+m.Cluster.AdminKubeconfig())...)
 }
 
 // step runs a block of the document, and returns its output. If kapp is the installer, it installs Pinniped.
@@ -161,20 +161,14 @@ func (m *migration) migrate(t *testing.T, want int, args ...string) string {
 
 func (m *migration) read(t *testing.T, name string) string {
 	t.Helper()
-	content, err := os.ReadFile(filepath.Join(m.dir, name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	content := must.Get(os.ReadFile(filepath.Join(m.dir, name)))(t)
 	return string(content)
 }
 
 // get reads an object of the agent's namespace.
 func (m *migration) get(t *testing.T, name string, into client.Object) {
 	t.Helper()
-	err := m.admin.Get(t.Context(), types.NamespacedName{Namespace: devinstall.Namespace, Name: name}, into)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, m.admin.Get(t.Context(), ours(name), into))
 }
 
 func (m *migration) deploymentSpec(t *testing.T) appsv1.DeploymentSpec {
@@ -231,31 +225,20 @@ func (m *migration) isTheAgents(t *testing.T) {
 // startAgent runs the agent, as the pods of the Deployment would.
 func (m *migration) startAgent(t *testing.T) *devinstall.Agent {
 	t.Helper()
-	agent, err := m.StartAgent(t.Context(), "agent-a")
-	if err != nil {
-		t.Fatal(err)
-	}
+	agent := must.Get(m.StartAgent(t.Context(), "agent-a"))(t)
 	waitReady(t, agent)
 	// This name is not in DNS.
 	kubeconfig := strings.Replace(m.read(t, filepath.Base(m.kubeconfig)), "https://proxy.example.com",
 		"https://"+agent.ProxyAddress(), 1)
-	if err := os.WriteFile(m.kubeconfig, []byte(kubeconfig), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(m.kubeconfig, []byte(kubeconfig), 0o600))
 	return agent
 }
 
 // getsIn checks that the user from before can log in through the agent's proxy.
 func (m *migration) getsIn(t *testing.T) {
 	t.Helper()
-	said := m.succeed(
-		t,
-		m.kubectl,
-		"--kubeconfig="+m.kubeconfig,
-		"auth",
-		"whoami",
-		"--output=jsonpath={.status.userInfo.username}",
-	)
+	said := m.succeed(t, m.kubectl, "--kubeconfig="+m.kubeconfig, "auth", "whoami",
+		"--output=jsonpath={.status.userInfo.username}")
 	if said != "pinny" {
 		t.Errorf("the user is %q", said)
 	}
@@ -287,9 +270,7 @@ func (m *migration) rolledOut(t *testing.T) {
 		ObservedGeneration: deployment.Generation, Replicas: replicas, UpdatedReplicas: replicas, ReadyReplicas: replicas,
 		AvailableReplicas: replicas,
 	}
-	if err := m.admin.Status().Update(t.Context(), &deployment); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, m.admin.Status().Update(t.Context(), &deployment))
 }
 
 // nothingOfKapp checks that no labels are left by which kapp would delete the agent's objects.
@@ -307,10 +288,8 @@ func (m *migration) nothingOfKapp(t *testing.T) {
 func (m *migration) nothingOfTheAgent(t *testing.T) {
 	t.Helper()
 	rendered := filepath.Join(t.TempDir(), "upgrade.yaml")
-	if err := os.WriteFile(rendered, []byte(m.succeed(t, m.kubectl, "kustomize", filepath.Join(m.Deploy, "upgrade"))),
-		0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(rendered, []byte(m.succeed(t, m.kubectl, "kustomize", filepath.Join(m.Deploy, "upgrade"))),
+		0o600))
 	names := func(manifests string) []string {
 		said := m.kubectlDoes(t, "create", "--dry-run=client", "--output=name", "--filename="+manifests)
 		return strings.Fields(said)
@@ -326,4 +305,184 @@ func (m *migration) nothingOfTheAgent(t *testing.T) {
 			t.Errorf("%s is left: it belongs into internal/cli/migrate/inventory.go", left)
 		}
 	}
+}
+
+// installPinniped creates all objects that Pinniped's manifests and its program create, with the installer's field
+// managers.
+func (m *migration) installPinniped(t *testing.T) {
+	t.Helper()
+	content := must.Get(os.ReadFile(filepath.Join("testdata", "pinniped.yaml")))(t)
+	m.manifests = filepath.Join(m.dir, "install-pinniped-concierge.yaml")
+	must.Do(t, os.WriteFile(m.manifests, content, 0o600))
+	m.kubectlDoes(t, "apply", "--kustomize="+filepath.Join(m.Deploy, "crds"))
+	m.kubectlDoes(t, "wait", "--for=condition=Established", "customresourcedefinitions", "--all", "--timeout=60s")
+	if m.installer == "kapp" {
+		m.kappDeploy(t)
+	} else {
+		m.kubectlDoes(t, "apply", "--filename="+m.manifests)
+	}
+	var deployment appsv1.Deployment
+	m.get(t, "pinniped-concierge", &deployment)
+	m.deployment = deployment.Spec
+	if m.installer == "kubectl" { // a later change by another manager, so that its fields have two owners
+		m.kubectlDoes(t, "set", "env", "--namespace="+devinstall.Namespace, "deployment/pinniped-concierge", "NO_PROXY=.svc")
+	}
+	owner := []metav1.OwnerReference{{
+		APIVersion: "apps/v1", Kind: "Deployment", Name: deployment.Name, UID: deployment.UID,
+	}}
+	meta := func(name string) metav1.ObjectMeta {
+		return metav1.ObjectMeta{
+			Namespace: devinstall.Namespace, Name: name, Labels: map[string]string{"app": "pinniped-concierge"},
+			OwnerReferences: owner,
+		}
+	}
+	m.makeSecrets(t)
+	authenticator := &authenticationv1alpha1.WebhookAuthenticator{Spec: authenticationv1alpha1.WebhookAuthenticatorSpec{
+		Endpoint: "https://webhook.example.com",
+	}}
+	authenticator.Name, authenticator.Labels = "users", deployment.Labels // of the same app, if kapp installed it
+	authenticator.Annotations = kappAnnotations(authenticator.Labels)
+	objects := []client.Object{
+		authenticator,
+		&corev1.Service{ObjectMeta: meta("pinniped-concierge-impersonation-proxy-cluster-ip"), Spec: corev1.ServiceSpec{
+			Ports:    []corev1.ServicePort{{Port: 443, Protocol: corev1.ProtocolTCP}},
+			Selector: map[string]string{"app": "pinniped-concierge"},
+		}},
+		kubeCertAgent(meta("pinniped-concierge-kube-cert-agent")),
+	}
+	for name, data := range m.secrets {
+		kind := corev1.SecretTypeOpaque
+		if data["tls.crt"] != nil {
+			kind = corev1.SecretTypeTLS
+		}
+		objects = append(objects, &corev1.Secret{ObjectMeta: meta(name), Type: kind, Data: data})
+	}
+	for _, object := range objects {
+		must.Do(t, m.admin.Create(t.Context(), object, client.FieldOwner("pinniped-concierge")))
+	}
+}
+
+func kubeCertAgent(meta metav1.ObjectMeta) *appsv1.Deployment {
+	labels := map[string]string{"kube-cert-agent.pinniped.dev": "v3"}
+	return &appsv1.Deployment{ObjectMeta: meta, Spec: appsv1.DeploymentSpec{
+		Selector: &metav1.LabelSelector{MatchLabels: labels},
+		Template: corev1.PodTemplateSpec{
+			ObjectMeta: metav1.ObjectMeta{Labels: labels},
+			Spec: corev1.PodSpec{ServiceAccountName: "pinniped-concierge-kube-cert-agent", Containers: []corev1.Container{{
+				Name: "sleeper", Image: "ghcr.io/vmware/pinniped/pinniped-server:v0.47.0",
+				Command: []string{"pinniped-concierge-kube-cert-agent", "sleep"},
+			}}},
+		},
+	}}
+}
+
+// makeSecrets creates the four Secrets of Pinniped, and a user's kubeconfig with a certificate of its signer.
+func (m *migration) makeSecrets(t *testing.T) {
+	t.Helper()
+	now := time.Now()
+	const century = 100 * 365 * 24 * time.Hour
+	authority := func(name string, life time.Duration) (ca *certs.CA, key []byte) {
+		ca = must.Get(certs.NewCA(name, now, life))(t)
+		return ca, must.Get(ca.KeyPEM())(t)
+	}
+	serves := func(ca *certs.CA, life time.Duration, names ...string) *certs.KeyPair {
+		pair := must.Get(ca.IssueServing(certs.SANs{DNSNames: names}, now, life))(t)
+		return pair
+	}
+	serving, servingKey := authority("Pinniped Impersonation Proxy Serving CA", century)
+	signer, signerKey := authority("Pinniped Impersonation Proxy Signer CA", 365*24*time.Hour)
+	aggregation, aggregationKey := authority("Pinniped Aggregation CA", 30*24*time.Hour)
+	proxy := serves(serving, century, "proxy.example.com")
+	api := serves(aggregation, 30*24*time.Hour, "pinniped-concierge-api.pinniped-concierge.svc",
+		"pinniped-concierge-api.pinniped-concierge.svc.cluster.local")
+	m.secrets = map[string]map[string][]byte{
+		"pinniped-concierge-impersonation-proxy-ca-certificate": {"ca.crt": serving.CertPEM(), "ca.key": servingKey},
+		"pinniped-concierge-impersonation-proxy-tls-serving-certificate": {
+			"tls.crt": proxy.CertPEM, "tls.key": proxy.KeyPEM,
+		},
+		"pinniped-concierge-impersonation-proxy-signer-ca-certificate": {
+			"caCertificate": signer.CertPEM(), "caCertificatePrivateKey": signerKey,
+		},
+		"pinniped-concierge-api-tls-serving-certificate": {
+			"caCertificate": aggregation.CertPEM(), "caCertificatePrivateKey": aggregationKey,
+			"tlsCertificateChain": api.CertPEM, "tlsPrivateKey": api.KeyPEM,
+		},
+	}
+	user := must.Get(signer.IssueClient(certs.ClientIdentity{Username: "pinny"}, now, time.Hour))(t)
+	config := clientcmdapi.NewConfig()
+	config.Clusters["c"] = &clientcmdapi.Cluster{
+		Server: "https://proxy.example.com", CertificateAuthorityData: serving.CertPEM(), TLSServerName: "proxy.example.com",
+	}
+	config.AuthInfos["u"] = &clientcmdapi.AuthInfo{ClientCertificateData: user.CertPEM, ClientKeyData: user.KeyPEM}
+	config.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
+	config.CurrentContext = "x"
+	m.kubeconfig = filepath.Join(m.dir, "pinny.yaml")
+	must.Do(t, clientcmd.WriteToFile(*config, m.kubeconfig))
+}
+
+// kappDeploy simulates `kapp deploy`: it creates or replaces whole objects, each with kapp's label, annotation and
+// field manager. The label is also in selectors and in the pods' labels.
+func (m *migration) kappDeploy(t *testing.T) {
+	t.Helper()
+	content := must.Get(os.ReadFile(m.manifests))(t)
+	documents := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(content), 4096)
+	for {
+		object := &unstructured.Unstructured{}
+		if err := documents.Decode(object); errors.Is(err, io.EOF) {
+			return
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		own := map[string]string{"kapp.k14s.io/app": "1763800000000000000", "kapp.k14s.io/association": "v1.0123456789abcdef"}
+		label := func(labels map[string]string) map[string]string {
+			all := maps.Clone(labels)
+			if all == nil {
+				all = map[string]string{}
+			}
+			maps.Copy(all, own)
+			return all
+		}
+		object.SetLabels(label(object.GetLabels()))
+		annotations := kappAnnotations(object.GetLabels())
+		maps.Copy(annotations, object.GetAnnotations())
+		object.SetAnnotations(annotations)
+		if object.GetKind() == "Deployment" {
+			for _, field := range []struct {
+				path []string
+				add  []string
+			}{
+				{[]string{"spec", "selector", "matchLabels"}, []string{"kapp.k14s.io/app"}},
+				{[]string{"spec", "template", "metadata", "labels"}, []string{"kapp.k14s.io/app", "kapp.k14s.io/association"}},
+			} {
+				labels, _, _ := unstructured.NestedStringMap(object.Object, field.path...)
+				for _, key := range field.add {
+					labels[key] = own[key]
+				}
+				must.Do(t, unstructured.SetNestedStringMap(object.Object, labels, field.path...))
+			}
+		}
+		there := object.DeepCopy()
+		err := m.admin.Get(t.Context(), client.ObjectKeyFromObject(object), there)
+		if apierrors.IsNotFound(err) {
+			err = m.admin.Create(t.Context(), object, client.FieldOwner("kapp"))
+		} else if err == nil {
+			object.SetResourceVersion(there.GetResourceVersion())
+			object.SetManagedFields(there.GetManagedFields())
+			if status, ok := there.Object["status"]; ok {
+				object.Object["status"] = status
+			}
+			err = m.admin.Update(t.Context(), object, client.FieldOwner("kapp"))
+		}
+		if err != nil {
+			t.Fatalf("%s %s: %v", object.GetKind(), object.GetName(), err)
+		}
+	}
+}
+
+// kappAnnotations returns kapp's annotations for an object with its label.
+func kappAnnotations(labels map[string]string) map[string]string {
+	if labels["kapp.k14s.io/app"] == "" {
+		return map[string]string{}
+	}
+	return map[string]string{"kapp.k14s.io/identity": "v1;/object;v1", "kapp.k14s.io/original": "{}"}
 }

@@ -12,8 +12,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/status"
 	cliresult "github.com/pinniped-toolkit/pinniped/internal/cli/result"
@@ -22,6 +20,7 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // types runs a line in a shell, as an administrator would, with an editor that changes nothing.
@@ -46,10 +45,8 @@ func (w *world) status(t *testing.T) (found cliresult.Status) {
 func TestHintsAreTyped(t *testing.T) {
 	w := needsCluster(t)
 	var old *certs.CA // the CA that the user trusts
-	withCA := func(ca *certs.CA) map[string][]byte {
-		data := pairData(issueAt(t, ca, time.Now(), 90*24*time.Hour, "localhost"))
-		data["ca.crt"] = ca.CertPEM()
-		return data
+	of := func(ca *certs.CA) map[string][]byte {
+		return withCA(issueAt(t, ca, time.Now(), 90*24*time.Hour, "localhost"), ca.CertPEM())
 	}
 	spec := func(change func(*configv1alpha1.ImpersonationProxySpec)) func(*testing.T) {
 		return func(t *testing.T) {
@@ -59,27 +56,14 @@ func TestHintsAreTyped(t *testing.T) {
 	}
 	share := func(t *testing.T) {
 		t.Helper()
-		err := w.admin.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: owners}})
-		if client.IgnoreAlreadyExists(err) != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { w.endSharing(t) })
-		if err := w.Cluster.Install(t.Context(), filepath.Join(w.Deploy, "tlscertificatedelegation")); err != nil {
-			t.Fatal(err)
-		}
-		w.putSharedData(t, withCA(old))
-		testkit.Eventually(t, 20*time.Second, func() error {
-			if got := w.types(t, "pinniped ip-tls delegate "+sharedTLS); got.code != 0 {
-				return errors.New(got.errOut)
-			}
-			return nil
-		})
+		w.owners(t)
+		must.Do(t, w.Cluster.Install(t.Context(), filepath.Join(w.Deploy, "tlscertificatedelegation")))
+		w.putSharedData(t, of(old))
+		testkit.Eventually(t, 20*time.Second, func() error { return w.types(t, "pinniped ip-tls delegate "+sharedTLS).err() })
 	}
 	revoke := func(t *testing.T) {
 		t.Helper()
-		if got := w.types(t, "pinniped ip-tls delegate "+sharedTLS+" --revoke --allow OldClientsBreak"); got.code != 0 {
-			t.Fatalf("%+v", got)
-		}
+		w.types(t, "pinniped ip-tls delegate "+sharedTLS+" --revoke --allow OldClientsBreak").ok(t)
 	}
 	const secret = "hints-tls"
 	for _, tt := range []struct {
@@ -108,7 +92,7 @@ func TestHintsAreTyped(t *testing.T) {
 				w.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) {
 					s.TLS.CATransition = configv1alpha1.CATransitionImmediate
 				})
-				w.putSecret(t, secret, withCA(newCA(t, "Another CA", time.Now())))
+				w.putSecret(t, secret, of(newCA(t, "Another CA", time.Now())))
 			},
 		},
 		{
@@ -129,24 +113,14 @@ func TestHintsAreTyped(t *testing.T) {
 			}
 			if tt.secret == "" {
 				tt.secret = secret
-				w.putSecret(t, secret, withCA(old))
+				w.putSecret(t, secret, of(old))
 			}
 			set := "pinniped ip-tls set --ca-from-secret --timeout=60s --allow OldClientsBreak --secret " + tt.secret
-			if got := w.types(t, set); got.code != 0 {
-				t.Fatalf("%+v", got)
-			}
+			w.types(t, set).ok(t)
 			w.onlyNow(t)
 			file := w.userKubeconfig(t, "pinny:password123")
-			works := func() error {
-				got := w.run(t, w.kubectl, "--kubeconfig="+file, "auth", "whoami")
-				if got.code != 0 {
-					return errors.New(got.errOut)
-				}
-				return nil
-			}
-			if err := works(); err != nil {
-				t.Fatal(err)
-			}
+			works := func() error { return w.kubectlAs(t, file, "auth", "whoami").err() }
+			must.Do(t, works())
 			tt.breaks(t)
 			var seen cliresult.Status
 			testkit.Eventually(t, 30*time.Second, func() error {
@@ -166,9 +140,7 @@ func TestHintsAreTyped(t *testing.T) {
 				t.Fatalf("%q is to be typed, want %q: %+v", seen.Users.Next, tt.hint, seen)
 			}
 			line := strings.Replace(cmp.Or(tt.instead, seen.Users.Next[0]), "FILE", file, 1)
-			if got := w.types(t, line); got.code != 0 {
-				t.Fatalf("%s ended with %d:\n%s%s", line, got.code, got.out, got.errOut)
-			}
+			w.types(t, line).ok(t)
 			testkit.Eventually(t, 20*time.Second, works)
 		})
 	}
@@ -185,14 +157,9 @@ func TestKubectlHints(t *testing.T) {
 	issuer := w.issuer(t)
 	testkit.Eventually(t, 20*time.Second, func() error {
 		var service corev1.Service
-		return w.admin.Get(t.Context(), client.ObjectKey{
-			Namespace: devinstall.Namespace, Name: issuer.Status.Objects.ClusterIPService,
-		}, &service)
+		return w.admin.Get(t.Context(), ours(issuer.Status.Objects.ClusterIPService), &service)
 	})
-	findings, err := os.ReadFile("../../pkg/apis/config/v1alpha1/findings.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	findings := must.Get(os.ReadFile("../../pkg/apis/config/v1alpha1/findings.go"))(t)
 	codes := []string{"", "AgentNotRunning", "NoAnswer", "GeneratedServes"}
 	for _, found := range regexp.MustCompile(`Code\w+ = "(\w+)"`).FindAllSubmatch(findings, -1) {
 		codes = append(codes, string(found[1]))
@@ -211,7 +178,7 @@ func TestKubectlHints(t *testing.T) {
 			}
 			typed[line] = true
 			if got := w.types(t, line); got.code != 0 {
-				t.Errorf("for %s, %s ended with %d: %s", code, line, got.code, got.errOut)
+				t.Errorf("for %s: %s", code, got)
 			}
 		}
 	}

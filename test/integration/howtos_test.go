@@ -1,7 +1,6 @@
 package integration
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -23,6 +22,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 	"github.com/pinniped-toolkit/pinniped/test/testkit/documents"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // administrator returns a reader whose folder has a certificate of the company's CA and a user's kubeconfig.
@@ -40,23 +40,8 @@ func (w *world) administrator(t *testing.T) *reader {
 // distribute puts a user's kubeconfig into the reader's folder.
 func (r *reader) distribute(t *testing.T, name string) {
 	t.Helper()
-	content, err := os.ReadFile(r.userKubeconfig(t, "pinny:password123"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	content := must.Get(os.ReadFile(r.userKubeconfig(t, "pinny:password123")))(t)
 	r.file(t, name, content)
-}
-
-// removeAfterwards deletes objects that a document creates when the test ends.
-func (w *world) removeAfterwards(t *testing.T, objects ...client.Object) {
-	t.Helper()
-	t.Cleanup(func() {
-		for _, object := range objects {
-			if err := w.admin.Delete(context.WithoutCancel(t.Context()), object); client.IgnoreNotFound(err) != nil {
-				t.Error(err)
-			}
-		}
-	})
 }
 
 func (w *world) namespace(t *testing.T, name string) {
@@ -72,15 +57,10 @@ func (w *world) issueAsCertManager(t *testing.T, name string) {
 	t.Helper()
 	certificate := &unstructured.Unstructured{}
 	certificate.SetGroupVersionKind(schema.GroupVersionKind{Group: "cert-manager.io", Version: "v1", Kind: "Certificate"})
-	key := types.NamespacedName{Namespace: devinstall.Namespace, Name: name}
-	if err := w.admin.Get(t.Context(), key, certificate); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.admin.Get(t.Context(), ours(name), certificate))
 	names, _, _ := unstructured.NestedStringSlice(certificate.Object, "spec", "dnsNames")
 	secret, _, _ := unstructured.NestedString(certificate.Object, "spec", "secretName")
-	data := pairData(w.issue(t, names...))
-	data["ca.crt"] = w.pki.CertPEM()
-	w.putSecret(t, secret, data)
+	w.putSecret(t, secret, withCA(w.issue(t, names...), w.pki.CertPEM()))
 }
 
 func TestHowToExternalCertificate(t *testing.T) {
@@ -92,14 +72,10 @@ func TestHowToExternalCertificate(t *testing.T) {
 	r := w.administrator(t)
 	r.notFresh()
 	webhook := &authenticationv1alpha1.WebhookAuthenticator{}
-	if err := w.admin.Get(t.Context(), types.NamespacedName{Name: "local-user-authenticator"}, webhook); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.admin.Get(t.Context(), types.NamespacedName{Name: "local-user-authenticator"}, webhook))
 	webhook.ObjectMeta = metav1.ObjectMeta{Name: "my-webhook"}
-	if err := w.admin.Create(t.Context(), webhook); err != nil {
-		t.Fatal(err)
-	}
-	binding := metav1.ObjectMeta{Namespace: devinstall.Namespace, Name: "pinniped-ip-tls-operator"}
+	must.Do(t, w.admin.Create(t.Context(), webhook))
+	binding := ourMeta("pinniped-ip-tls-operator")
 	w.removeAfterwards(t, webhook, &rbacv1.RoleBinding{ObjectMeta: binding},
 		&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: binding.Name}})
 	serves := func(secret string) {
@@ -128,10 +104,7 @@ func TestHowToExternalCertificate(t *testing.T) {
 func TestHowToRotateCA(t *testing.T) {
 	w := needsCluster(t)
 	w.external(t, "proxy-tls", pairData(w.issue(t, "localhost")))
-	next, err := certs.NewCA("Next Corporate CA", time.Now().Add(time.Second), 100*24*time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	next := must.Get(certs.NewCA("Next Corporate CA", time.Now().Add(time.Second), 100*24*time.Hour))(t)
 	r := w.administrator(t)
 	pair := issueAt(t, next, time.Now(), 90*24*time.Hour, "localhost")
 	r.file(t, "fullchain.pem", pair.CertPEM)
@@ -140,7 +113,7 @@ func TestHowToRotateCA(t *testing.T) {
 	r.distribute(t, "kubeconfigs/pinny.yaml")
 	w.use(t)
 	w.removeAfterwards(t, &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: devinstall.Namespace, Name: "proxy-tls-2027"},
+		ObjectMeta: ourMeta("proxy-tls-2027"),
 	})
 	printed := r.reads(t, "docs/howto/rotate-ca.md", map[string]func(){
 		"ip-tls undo": func() {
@@ -182,15 +155,11 @@ func TestHowToSharedWildcard(t *testing.T) {
 	r := w.administrator(t)
 	r.notFresh()
 	w.namespace(t, "shared")
-	data := pairData(w.issue(t, "localhost"))
-	data["ca.crt"] = w.pki.CertPEM()
 	secret := &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "shared", Name: "wildcard-tls"}, Type: corev1.SecretTypeTLS, Data: data,
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shared", Name: "wildcard-tls"}, Type: corev1.SecretTypeTLS,
+		Data: withCA(w.issue(t, "localhost"), w.pki.CertPEM()),
 	}
-	if err := w.admin.Create(t.Context(), secret); err != nil {
-		t.Fatal(err)
-	}
-	w.removeAfterwards(t, secret)
+	w.create(t, secret)
 	t.Cleanup(func() { w.endSharing(t) })
 	printed := r.reads(t, "docs/howto/shared-wildcard-certificate.md", nil)
 	if explained := printed[len(printed)-2]; strings.Count(explained, " yes ") != 3 {
@@ -216,7 +185,7 @@ func TestHowToCIWithoutSecrets(t *testing.T) {
 		[]byte(blockWith(t, "docs/howto/ci-without-secrets.md", "kind: JWTAuthenticator", nil)),
 	)
 	r.file(t, "token", []byte("a token"))
-	w.succeed(t, w.kubectl, "--kubeconfig="+w.Cluster.AdminKubeconfig(), "apply", "--server-side", "--validate=strict",
+	w.kubectlDoes(t, "apply", "--server-side", "--validate=strict",
 		"--filename="+filepath.Join(r.dir, "authenticator.yaml"))
 	w.removeAfterwards(t, &authenticationv1alpha1.JWTAuthenticator{ObjectMeta: metav1.ObjectMeta{Name: "github-actions"}},
 		&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "ci"}})
@@ -231,10 +200,7 @@ func TestHowToLocalUsers(t *testing.T) {
 	r := w.reader(t)
 	// htpasswd may not be installed, so the test computes the hash from the input that the block gives it.
 	const password = "correct horse:battery"
-	hash, err := bcrypt.GenerateFromPassword([]byte(password), bcrypt.MinCost)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hash := must.Get(bcrypt.GenerateFromPassword([]byte(password), bcrypt.MinCost))(t)
 	r.program(
 		t,
 		"htpasswd",
@@ -264,43 +230,20 @@ func (w *world) reachWebhook(t *testing.T, authenticator *authenticationv1alpha1
 		authenticator.Spec.Endpoint = w.users.Endpoint()
 		return w.admin.Update(t.Context(), authenticator)
 	})
-	testkit.Eventually(t, 60*time.Second, func() error {
-		if err := w.admin.Get(t.Context(), client.ObjectKeyFromObject(authenticator), authenticator); err != nil {
-			return err
-		}
-		if authenticator.Status.Phase != authenticationv1alpha1.PhaseReady {
-			return fmt.Errorf("phase %q: %v", authenticator.Status.Phase, authenticator.Status.Conditions)
-		}
-		return nil
-	})
+	w.waitUntilReady(t, 60*time.Second, authenticator)
 }
 
 // TestIdentityProviderManifests has the API server validate the manifests in the page about identity providers.
 func TestIdentityProviderManifests(t *testing.T) {
 	w := needsCluster(t)
-	blocks, err := documents.Read(filepath.Join("..", ".."), "docs/howto/identity-providers.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	blocks := must.Get(documents.Read(filepath.Join("..", ".."), "docs/howto/identity-providers.md"))(t)
 	files := filepath.Join(t.TempDir(), "files")
 	for _, block := range blocks {
 		if block.Language != "yaml" {
 			continue
 		}
-		if err := os.WriteFile(files, []byte(block.Text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if got := w.run(
-			t,
-			w.kubectl,
-			"--kubeconfig="+w.Cluster.AdminKubeconfig(),
-			"apply",
-			"--server-side",
-			"--dry-run=server",
-			"-f",
-			files,
-		); got.code != 0 {
-			t.Errorf("%s: %s", block, got.errOut)
-		}
+		must.Do(t, os.WriteFile(files, []byte(block.Text), 0o600))
+		w.kubectlAs(t, w.Cluster.AdminKubeconfig(), "apply", "--server-side",
+			"--dry-run=server", "-f", files).ok(t)
 	}
 }

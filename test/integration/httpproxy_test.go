@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // startForwarder starts an HTTP proxy that forwards connections for one name, which is not in DNS, to an address.
@@ -66,10 +67,7 @@ func TestThroughAnHTTPProxy(t *testing.T) {
 	w.external(t, "forwarded-tls", pairData(w.issue(t, "localhost", "kubernetes.example.com")))
 	forwarder, tunneled := startForwarder(t, endpoint, w.agents[0].ProxyAddress())
 	environment := []string{"HTTPS_PROXY=" + forwarder.URL}
-	bundle := filepath.Join(t.TempDir(), "ca.pem")
-	if err := os.WriteFile(bundle, w.pki.CertPEM(), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	bundle := fileWith(t, "ca.pem", w.pki.CertPEM())
 	admin := func(want int, args ...string) result {
 		t.Helper()
 		before := tunneled()
@@ -93,9 +91,7 @@ func TestThroughAnHTTPProxy(t *testing.T) {
 		t.Helper()
 		return w.runWith(t, environment, nil, w.kubectl, "--kubeconfig="+path, "auth", "whoami")
 	}
-	if err := os.WriteFile(path, []byte(user), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(path, []byte(user), 0o600))
 	if got := kubectl(environment...); got.code != 0 || !strings.Contains(got.out, "pinny") {
 		t.Errorf("with HTTPS_PROXY, kubectl ended with %d: %s%s", got.code, got.out, got.errOut)
 	}
@@ -103,16 +99,11 @@ func TestThroughAnHTTPProxy(t *testing.T) {
 		t.Error("kubectl works although NO_PROXY names a host that nothing resolves")
 	}
 
-	config, err := clientcmd.Load([]byte(user))
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := must.Get(clientcmd.Load([]byte(user)))(t)
 	for _, cluster := range config.Clusters {
 		cluster.ProxyURL = forwarder.URL
 	}
-	if err := clientcmd.WriteToFile(*config, path); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, clientcmd.WriteToFile(*config, path))
 	if got := kubectl(); got.code != 0 || !strings.Contains(got.out, "pinny") {
 		t.Errorf("with proxy-url, kubectl ended with %d: %s%s", got.code, got.out, got.errOut)
 	}
@@ -160,25 +151,17 @@ func TestIPv6Endpoint(t *testing.T) {
 	w := needsCluster(t)
 	endpoint := w.loadBalancer(t, "[::1]:0").Addr().String()
 	sans := certs.SANs{DNSNames: []string{"localhost"}, IPAddresses: []net.IP{net.IPv6loopback}}
-	pair, err := w.pki.IssueServing(sans, time.Now(), 90*24*time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pair := must.Get(w.pki.IssueServing(sans, time.Now(), 90*24*time.Hour))(t)
 	w.external(t, "ipv6-tls", pairData(pair))
 	for _, args := range [][]string{{"ip-tls", "set", "--secret=ipv6-tls", "--external-endpoint=" + endpoint}, {"ip-tls", "check"}, {"ip-tls", "status"}} {
-		if got := w.asAdmin(t, args...); got.code != 0 {
-			t.Fatalf("%v ended with %d\nstdout: %s\nstderr: %s", args, got.code, got.out, got.errOut)
-		}
+		w.asAdmin(t, args...).ok(t)
 	}
 	path := w.userKubeconfig(t, "pinny:password123")
-	config, err := clientcmd.LoadFromFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := must.Get(clientcmd.LoadFromFile(path))(t)
 	if server := config.Clusters[config.Contexts[config.CurrentContext].Cluster].Server; server != "https://"+endpoint {
 		t.Errorf("the kubeconfig has %s, want https://%s", server, endpoint)
 	}
-	if out := w.succeed(t, w.kubectl, "--kubeconfig="+path, "auth", "whoami"); !strings.Contains(out, "pinny") {
+	if out := w.kubectlAs(t, path, "auth", "whoami").ok(t).out; !strings.Contains(out, "pinny") {
 		t.Errorf("kubectl auth whoami said %s", out)
 	}
 }

@@ -12,12 +12,11 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // TestIncidents runs the hints of "ip-tls status" after incidents that page somebody. One or two commands fix each, and
@@ -28,9 +27,7 @@ func TestIncidents(t *testing.T) {
 	folder := t.TempDir()
 	write := func(name string, content []byte) string {
 		path := filepath.Join(folder, name)
-		if err := os.WriteFile(path, content, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(path, content, 0o600))
 		return path
 	}
 	wrong := newCA(t, "Wrong CA", time.Now())
@@ -85,16 +82,12 @@ func TestIncidents(t *testing.T) {
 			if tt.noCA {
 				set += " --ca-bundle " + bundle
 			}
-			if got := w.types(t, set); got.code != 0 {
-				t.Fatalf("%+v", got)
-			}
+			w.types(t, set).ok(t)
 			w.onlyNow(t)
 			user := w.newUser(t)
 			tt.breaks()
 			hint := w.hinted(t, tt.says, tt.hint)
-			if got := w.types(t, files.Replace(hint)); got.code != 0 {
-				t.Fatalf("%s ended with %d:\n%s%s", hint, got.code, got.out, got.errOut)
-			}
+			w.types(t, files.Replace(hint)).ok(t)
 			w.over(t)
 			w.works(t, user)
 		})
@@ -119,7 +112,7 @@ func TestACloudMovesTheLoadBalancer(t *testing.T) {
 				return errors.New("the status names no Service")
 			}
 			var service corev1.Service
-			name := client.ObjectKey{Namespace: devinstall.Namespace, Name: objects.LoadBalancerService}
+			name := ours(objects.LoadBalancerService)
 			if err := w.admin.Get(t.Context(), name, &service); err != nil {
 				return err
 			}
@@ -150,7 +143,7 @@ func (w *world) newUser(t *testing.T) string {
 // login returns an error if kubectl does not work with a kubeconfig.
 func (w *world) login(t *testing.T, path string) error {
 	t.Helper()
-	if got := w.run(t, w.kubectl, "--kubeconfig="+path, "auth", "whoami"); got.code != 0 {
+	if got := w.kubectlAs(t, path, "auth", "whoami"); got.code != 0 {
 		return errors.New(got.errOut)
 	}
 	return nil

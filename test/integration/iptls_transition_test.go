@@ -3,12 +3,10 @@ package integration
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/base64"
 	"fmt"
 	"net/http"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -19,6 +17,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // turn is a world before a rotation: a certificate is in service, and Secret rotate-new has a certificate of another
@@ -43,50 +42,43 @@ func newTurn(t *testing.T, generated bool) *turn {
 	}
 	w.newPair = issueAt(t, w.newCA, time.Now(), 90*24*time.Hour, "localhost")
 	w.putSecret(t, "rotate-new", pairData(w.newPair))
-	w.newBundle = filepath.Join(t.TempDir(), "new-ca.pem")
-	if err := os.WriteFile(w.newBundle, w.newCA.CertPEM(), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	user, err := w.Cluster.User("ann")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if w.identity, err = tls.X509KeyPair(user.CertData, user.KeyData); err != nil {
-		t.Fatal(err)
-	}
+	w.newBundle = fileWith(t, "new-ca.pem", w.newCA.CertPEM())
+	w.identity = w.certificateOf(t, "ann")
 	return w
 }
 
 // set sets the certificate of the new CA, and returns the result.
 func (w *turn) set(t *testing.T, code int, flags ...string) result {
 	t.Helper()
-	got := w.asAdmin(t, append([]string{
+	return w.asAdmin(t, append([]string{
 		"ip-tls", "set", "--secret=rotate-new", "--ca-bundle=" + w.newBundle, "--timeout=40s",
-	}, flags...)...)
-	if got.code != code {
-		t.Fatalf("set %s ended with %d, want %d\nstdout: %s\nstderr: %s", strings.Join(flags, " "), got.code, code, got.out,
-			got.errOut)
-	}
-	return got
+	}, flags...)...).exits(t, code, "")
 }
 
 // publishedBundle returns the CA bundle in the status.
 func (w *world) publishedBundle(t *testing.T) []byte {
 	t.Helper()
-	bundle, err := base64.StdEncoding.DecodeString(w.strategy(t).Frontend.ImpersonationProxyInfo.CertificateAuthorityData)
-	if err != nil {
-		t.Fatal(err)
-	}
+	bundle := must.Get(
+		base64.StdEncoding.DecodeString(w.strategy(t).Frontend.ImpersonationProxyInfo.CertificateAuthorityData),
+	)(t)
 	return bundle
+}
+
+// waitForBundle waits until the status has this CA bundle.
+func (w *world) waitForBundle(t *testing.T, bundle []byte) {
+	t.Helper()
+	testkit.Eventually(t, 20*time.Second, func() error {
+		if got := w.publishedBundle(t); !certs.SameBundle(got, bundle) {
+			return fmt.Errorf("another CA bundle is published:\n%s", got)
+		}
+		return nil
+	})
 }
 
 // trusted returns the CA bundle of the cluster in a kubeconfig.
 func trusted(t *testing.T, path string) []byte {
 	t.Helper()
-	config, err := clientcmd.LoadFromFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := must.Get(clientcmd.LoadFromFile(path))(t)
 	return config.Clusters[currentCluster(t, path)].CertificateAuthorityData
 }
 
@@ -104,14 +96,9 @@ type caller struct {
 func (w *turn) client(t *testing.T, name string) *caller {
 	t.Helper()
 	path := w.userKubeconfig(t, "pinny:password123")
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(trusted(t, path))
+	roots := trusting(trusted(t, path))
 	transport := &http.Transport{
-		TLSClientConfig: &tls.Config{
-			RootCAs:      roots,
-			Certificates: []tls.Certificate{w.identity},
-			MinVersion:   tls.VersionTLS12,
-		},
+		TLSClientConfig:   clientTLS(roots, w.identity),
 		DisableKeepAlives: true,
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -135,14 +122,8 @@ func (w *turn) client(t *testing.T, name string) *caller {
 // kubeconfigOf returns a copy of a client's kubeconfig.
 func kubeconfigOf(t *testing.T, c *caller) string {
 	t.Helper()
-	content, err := os.ReadFile(c.path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(t.TempDir(), "copy.kubeconfig")
-	if err := os.WriteFile(path, content, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	content := must.Get(os.ReadFile(c.path))(t)
+	path := fileWith(t, "copy.kubeconfig", content)
 	return path
 }
 
@@ -174,14 +155,8 @@ func (c *caller) breaks(t *testing.T) {
 // leadsThrough checks that the user of a kubeconfig is pinny.
 func (w *turn) leadsThrough(t *testing.T, c *caller) {
 	t.Helper()
-	if got := w.run(
-		t,
-		w.kubectl,
-		"--kubeconfig="+c.path,
-		"auth",
-		"whoami",
-		"--output=jsonpath={.status.userInfo.username}",
-	); got.code != 0 ||
+	if got := w.kubectlAs(t, c.path, "auth", "whoami",
+		"--output=jsonpath={.status.userInfo.username}"); got.code != 0 ||
 		got.out != "pinny" {
 		t.Errorf("kubectl with the kubeconfig of %s ended with %d: %s%s", c.name, got.code, got.out, got.errOut)
 	}
@@ -219,9 +194,7 @@ func TestChangeOfCAUnderTraffic(t *testing.T) {
 			fleet := kubeconfigOf(t, before)
 			w.set(t, 6, "--kubeconfigs="+fleet, "--kubeconfigs="+during.path)
 			before.works(t)
-			if got := w.asAdmin(t, "kubeconfig", "rotate", fleet); got.code != 0 {
-				t.Fatalf("kubeconfig rotate ended with %d: %s", got.code, got.errOut)
-			}
+			w.asAdmin(t, "kubeconfig", "rotate", fleet).ok(t)
 			w.set(t, 0, "--kubeconfigs="+fleet, "--kubeconfigs="+during.path)
 			w.leadsThrough(t, &caller{name: "the fleet", path: fleet})
 			if err := presents(w.agents[0].ProxyAddress(), w.newPair); err != nil {
@@ -249,16 +222,11 @@ func (w *turn) backToGenerated(t *testing.T, c *caller) {
 	t.Helper()
 	unset := func(code int, flags ...string) {
 		t.Helper()
-		got := w.asAdmin(t, append([]string{"ip-tls", "unset", "--timeout=40s"}, flags...)...)
-		if got.code != code {
-			t.Fatalf("unset ended with %d, want %d: %s%s", got.code, code, got.out, got.errOut)
-		}
+		w.asAdmin(t, append([]string{"ip-tls", "unset", "--timeout=40s"}, flags...)...).exits(t, code, "")
 	}
 	unset(6)
 	c.works(t)
-	if got := w.asAdmin(t, "kubeconfig", "rotate", c.path); got.code != 0 {
-		t.Fatalf("kubeconfig rotate ended with %d: %s", got.code, got.errOut)
-	}
+	w.asAdmin(t, "kubeconfig", "rotate", c.path).ok(t)
 	unset(0, "--kubeconfigs="+c.path)
 	w.leadsThrough(t, c)
 	for _, agent := range w.agents {
@@ -275,65 +243,32 @@ func TestUndo(t *testing.T) {
 	pair := w.issue(t, "localhost")
 	w.external(t, "undone-cert", pairData(pair))
 	w.use(t)
-	undo := func(code int) result {
+	undo := func(want string) {
 		t.Helper()
-		got := w.asAdmin(t, "ip-tls", "undo", "--timeout=40s", "--allow=OldClientsBreak")
-		if got.code != code {
-			t.Fatalf("undo ended with %d\nstdout: %s\nstderr: %s", got.code, got.out, got.errOut)
+		w.asAdmin(t, "ip-tls", "undo", "--timeout=40s", "--allow=OldClientsBreak").ok(t)
+		tls := w.issuer(t).Spec.ImpersonationProxy.TLS
+		if tls == nil && want != "" || tls != nil && tls.SecretName != want {
+			t.Errorf("undo has left %+v, want Secret %q", tls, want)
 		}
-		return got
 	}
-	configured := w.issuer(t).Spec.ImpersonationProxy.TLS
 	for range 2 {
-		undo(0)
-		if tls := w.issuer(t).Spec.ImpersonationProxy.TLS; tls != nil {
-			t.Errorf("undo of set has left %+v", tls)
-		}
-		undo(0)
-		if tls := w.issuer(t).Spec.ImpersonationProxy.TLS; tls == nil || tls.SecretName != configured.SecretName {
-			t.Errorf("undo of undo has left %+v, want %+v", tls, configured)
-		}
+		undo("")
+		undo("undone-cert")
 		if err := presents(w.agents[0].ProxyAddress(), pair); err != nil {
 			t.Error(err)
 		}
 	}
-	if waits := w.asAdmin(t, "ip-tls", "unset", "--timeout=40s"); waits.code != 6 {
-		t.Errorf("unset, which breaks clients: %+v", waits)
-	}
-	undo(0)
-	if tls := w.issuer(t).Spec.ImpersonationProxy.TLS; tls == nil || tls.SecretName != configured.SecretName {
-		t.Errorf("unset and undo have left %+v, want %+v", tls, configured)
-	}
-	if got := w.asAdmin(t, "ip-tls", "unset", "--timeout=40s", "--allow=OldClientsBreak"); got.code != 0 {
-		t.Fatalf("unset: %+v", got)
-	}
-	undo(0)
-	if tls := w.issuer(t).Spec.ImpersonationProxy.TLS; tls == nil || tls.SecretName != configured.SecretName {
-		t.Errorf("undo of unset has left %+v, want %+v", tls, configured)
-	}
+	w.asAdmin(t, "ip-tls", "unset", "--timeout=40s").exits(t, 6, "") // it breaks clients
+	undo("undone-cert")
+	w.asAdmin(t, "ip-tls", "unset", "--timeout=40s", "--allow=OldClientsBreak").ok(t)
+	undo("undone-cert")
 	// set takes over the fields that undo has written, although undo sends another kind of request.
 	w.putSecret(t, "undone-cert-2", pairData(w.issue(t, "localhost")))
-	if got := w.asAdmin(t, "ip-tls", "set", "--secret=undone-cert-2", "--timeout=40s"); got.code != 0 {
-		t.Fatalf("set: %+v", got)
-	}
-	w.succeed(
-		t,
-		w.kubectl,
-		"--kubeconfig="+w.Cluster.AdminKubeconfig(),
-		"patch",
-		"credentialissuer",
-		w.issuer(t).Name,
-		"--type=merge",
-		`--patch={"spec":{"impersonationProxy":{"tls":{"secretName":"undone-cert"}}}}`,
-	)
+	w.asAdmin(t, "ip-tls", "set", "--secret=undone-cert-2", "--timeout=40s").ok(t)
+	w.kubectlDoes(t, "patch", "credentialissuer", w.issuer(t).Name,
+		"--type=merge", `--patch={"spec":{"impersonationProxy":{"tls":{"secretName":"undone-cert"}}}}`)
 	testkit.Eventually(t, 20*time.Second, func() error { // otherwise there is no evidence that it took effect
-		if got := w.asAdmin(t, "ip-tls", "status"); got.code != 0 {
-			return fmt.Errorf("after kubectl patch: %+v", got)
-		}
-		return nil
+		return w.asAdmin(t, "ip-tls", "status").err()
 	})
-	undo(0)
-	if tls := w.issuer(t).Spec.ImpersonationProxy.TLS; tls == nil || tls.SecretName != "undone-cert-2" {
-		t.Errorf("undo of kubectl patch has left %+v", tls)
-	}
+	undo("undone-cert-2")
 }

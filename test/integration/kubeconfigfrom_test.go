@@ -19,6 +19,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 	"github.com/pinniped-toolkit/pinniped/test/testkit/documents"
 	"github.com/pinniped-toolkit/pinniped/test/testkit/issuer"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // TestKubeconfigFromProxy logs in a developer without access: an administrator configures how users log in, the
@@ -26,18 +27,13 @@ import (
 func TestKubeconfigFromProxy(t *testing.T) {
 	w := needsCluster(t)
 	w.generatedOnly(t)
-	idp, err := oidctest.New()
-	if err != nil {
-		t.Fatal(err)
-	}
+	idp := must.Get(oidctest.New())(t)
 	t.Cleanup(idp.Close)
 	home := t.TempDir()
 	block := filepath.Join(home, "block.yaml")
 	apply := func(text string) result {
-		if err := os.WriteFile(block, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return w.run(t, w.kubectl, "--kubeconfig="+w.Cluster.AdminKubeconfig(), "patch", "credentialissuer", w.issuer(t).Name,
+		must.Do(t, os.WriteFile(block, []byte(text), 0o600))
+		return w.kubectlAs(t, w.Cluster.AdminKubeconfig(), "patch", "credentialissuer", w.issuer(t).Name,
 			"--type=merge", "--patch-file="+block)
 	}
 	const good = `spec: {impersonationProxy: {kubeconfig: {clusterName: prod-eu, logins: [{name: people,
@@ -74,16 +70,12 @@ func TestKubeconfigFromProxy(t *testing.T) {
 		})
 	}
 	finding(true)
-	w.trustFor(t, "people", &issuer.Issuer{URL: idp.URL, CA: idp.CA.CertPEM()}, oidctest.ClientID)
+	w.trust(t, "people", &issuer.Issuer{URL: idp.URL, CA: idp.CA.CertPEM()}, oidctest.ClientID)
 
 	info := w.issuer(t).Status.Strategies[1].Frontend.ImpersonationProxyInfo
 	endpoint := info.Endpoint
 	offered := filepath.Join(home, "fetched.yaml")
-	link, browser := filepath.Join(home, "link"), filepath.Join(home, "browser")
-	script := "#!/bin/sh\nprintf %s \"$1\" > " + link + ".new && mv " + link + ".new " + link + "\n"
-	if err := os.WriteFile(browser, []byte(script), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	link, browser := linkFile(t, home)
 	environment := append(os.Environ(), "HOME="+home, "KUBECONFIG="+filepath.Join(home, "none"), "BROWSER="+browser)
 	fetch := func(args ...string) result {
 		return w.runWith(t, environment, nil, w.cli,
@@ -99,10 +91,7 @@ func TestKubeconfigFromProxy(t *testing.T) {
 			return nil
 		},
 	)
-	ca, err := base64.StdEncoding.DecodeString(info.CertificateAuthorityData)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ca := must.Get(base64.StdEncoding.DecodeString(info.CertificateAuthorityData))(t)
 	members, _ := certs.ParseBundle(ca)
 	fingerprint := "sha256:" + certs.Fingerprint(members[0].Raw)
 	shown, log := testkit.Chromium(t, endpoint, "--dump-dom", "--ignore-certificate-errors", "--virtual-time-budget=10000")
@@ -119,26 +108,14 @@ func TestKubeconfigFromProxy(t *testing.T) {
 		t.Fatal(got.errOut)
 	}
 	administrators := filepath.Join(home, "administrators.yaml")
-	if got := w.asAdmin(t, "get", "kubeconfig", "--pinniped-cli-path", w.cli, "-o", administrators); got.code != 0 {
-		t.Fatal(got.errOut)
-	}
+	w.asAdmin(t, "get", "kubeconfig", "--pinniped-cli-path", w.cli, "-o", administrators).ok(t)
 	got, _ := os.ReadFile(offered)
 	want, _ := os.ReadFile(administrators)
 	if string(got) != string(want) || len(want) == 0 {
 		t.Errorf("the developer's kubeconfig\n%s\nis not the administrator's\n%s", got, want)
 	}
 
-	opened := make(chan error, 1)
-	go func() {
-		err := os.ErrDeadlineExceeded
-		for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
-			if address, errRead := os.ReadFile(link); errRead == nil {
-				_, err = oidctest.Browse(t.Context(), idp.CA.CertPEM(), string(address))
-				break
-			}
-		}
-		opened <- err
-	}()
+	opened := opensLink(t, idp, link)
 	typed := w.reader(t)
 	typed.environment = append(typed.environment, "BROWSER="+browser, "KUBECONFIG=")
 	typed.types(t, documents.Block{Text: steps[0] + "\n"})
@@ -146,16 +123,12 @@ func TestKubeconfigFromProxy(t *testing.T) {
 	if !strings.HasSuffix(who, idp.User) {
 		t.Fatalf("want user %q, got %q", idp.User, who)
 	}
-	if err := <-opened; err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, <-opened)
 	finding(false)
 
 	w.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) { s.Kubeconfig = nil })
 	bundle := filepath.Join(home, "ca.pem")
-	if err := os.WriteFile(bundle, ca, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(bundle, ca, 0o600))
 	testkit.Eventually(t, 20*time.Second, func() error {
 		if got := fetch("--ca-bundle", bundle); !strings.Contains(got.errOut, "the proxy offers no kubeconfig") {
 			return errors.New(got.errOut)

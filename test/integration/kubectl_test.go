@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // TestKubectl runs users' commands with the kubectl on the PATH. hack/controlplane/measure.sh runs it with older ones.
@@ -17,10 +18,7 @@ func TestKubectl(t *testing.T) {
 	s.permit(t, "pinny", "*", "configmaps", "events", "pods", "pods/ephemeralcontainers", "pods/proxy")
 	const manifest = `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "kubectl"}, "data": {"a": "1"}}`
 	testkit.Eventually(t, 20*time.Second, func() error { // the denial may still be cached
-		if got := s.kubectl(t, strings.NewReader(manifest), "apply", "-f", "-"); got.code != 0 {
-			return fmt.Errorf("kubectl apply: %s", got.errOut)
-		}
-		return nil
+		return s.kubectl(t, strings.NewReader(manifest), "apply", "-f", "-").err()
 	})
 	known := s.kubectl(t, nil, "help").out + s.kubectl(t, nil, "auth", "--help").out
 	for _, tt := range []struct{ line, want string }{
@@ -75,9 +73,7 @@ func TestKubectl(t *testing.T) {
 	proxy := s.start(t, "proxy", "--port=0")
 	words := strings.Fields(proxy.next(t)) // Starting to serve on 127.0.0.1:40959
 	response, err := http.Get("http://" + words[len(words)-1] + "/api/v1/namespaces/default/pods/warm-up")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	body, _ := io.ReadAll(response.Body)
 	_ = response.Body.Close()
 	if response.StatusCode != http.StatusOK || !strings.Contains(string(body), `"warm-up"`) {

@@ -1,7 +1,6 @@
 package integration
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -10,12 +9,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 const lastKnownGoodSecret = "pinniped-concierge-impersonation-proxy-last-known-good-certificate"
@@ -27,52 +24,22 @@ func TestARestartWhileTheSecretIsBad(t *testing.T) {
 	good := w.issue(t, "localhost")
 	w.external(t, "lastgood-cert", pairData(good))
 	w.waitForServed(t, 20*time.Second, good, 2, 2)
-	restart := func(agents ...*devinstall.Agent) {
-		t.Helper()
-		for _, agent := range agents {
-			if err := agent.Kill(); err != nil {
-				t.Fatal(err)
-			}
-		}
-		for _, agent := range agents {
-			if err := agent.Restart(context.WithoutCancel(t.Context())); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
 	bad := map[string][]byte{"tls.crt": good.CertPEM, "tls.key": w.issue(t, "localhost").KeyPEM}
 	w.putSecret(t, "lastgood-cert", bad)
 	w.waitForStatus(t, "ErrorDuringSetup", string(certs.KeyMismatch))
 	_, follower := w.leader(t)
-	restart(follower)
+	kill(t, follower)
 	testkit.Eventually(t, 30*time.Second, func() error {
 		return errors.Join(presents(follower.ProxyAddress(), good), follower.Ready(t.Context()))
 	})
-	restart(w.agents...)
-	for _, agent := range w.agents {
-		testkit.Eventually(t, 30*time.Second, func() error {
-			return errors.Join(presents(agent.ProxyAddress(), good), agent.Ready(t.Context()))
-		})
-	}
+	kill(t, w.agents...)
+	w.allServe(t, 30*time.Second, good)
 	w.waitForServed(t, 60*time.Second, good, 2, 2)
 
 	// Without the backup there is no certificate to serve.
-	for _, agent := range w.agents {
-		if err := agent.Stop(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := w.admin.Delete(
-		t.Context(),
-		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: devinstall.Namespace, Name: lastKnownGoodSecret}},
-	); err != nil {
-		t.Fatal(err)
-	}
-	for _, agent := range w.agents {
-		if err := agent.Restart(context.WithoutCancel(t.Context())); err != nil {
-			t.Fatal(err)
-		}
-	}
+	stop(t, w.agents...)
+	must.Do(t, w.admin.Delete(t.Context(), &corev1.Secret{ObjectMeta: ourMeta(lastKnownGoodSecret)}))
+	start(t, w.agents...)
 	w.waitForStatus(t, "ErrorDuringSetup", string(certs.KeyMismatch))
 	testkit.Eventually(t, 30*time.Second, func() error {
 		strategy := w.strategy(t)
@@ -91,21 +58,13 @@ func TestARestartWhileTheSecretIsBad(t *testing.T) {
 	}
 	w.putSecret(t, "lastgood-cert", pairData(good))
 	w.waitForStatus(t, "Listening", "")
-	for _, agent := range w.agents {
-		testkit.Eventually(t, 30*time.Second, func() error {
-			return errors.Join(presents(agent.ProxyAddress(), good), agent.Ready(t.Context()))
-		})
-	}
+	w.allServe(t, 30*time.Second, good)
 
 	// The backup is deleted once its certificate is out of service.
 	w.generatedOnly(t)
 	testkit.Eventually(t, 20*time.Second, func() error {
 		var secret corev1.Secret
-		err := w.admin.Get(
-			t.Context(),
-			types.NamespacedName{Namespace: devinstall.Namespace, Name: lastKnownGoodSecret},
-			&secret,
-		)
+		err := w.admin.Get(t.Context(), ours(lastKnownGoodSecret), &secret)
 		if !apierrors.IsNotFound(err) {
 			return fmt.Errorf("the copy is still there: %w", err)
 		}

@@ -22,23 +22,20 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
 	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // userKubeconfig creates user pinny's kubeconfig as the seed's walkthrough does.
 func (w *world) userKubeconfig(t *testing.T, token string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "pinny.kubeconfig")
-	got := w.asAdmin(t, "get", "kubeconfig",
+	w.asAdmin(t, "get", "kubeconfig",
 		"--static-token="+token,
 		"--concierge-authenticator-type=webhook", "--concierge-authenticator-name=local-user-authenticator",
-		"--concierge-mode=ImpersonationProxy", "--output="+path)
-	if got.code != 0 {
-		t.Fatalf("get kubeconfig ended with %d: %s", got.code, got.errOut)
-	}
+		"--concierge-mode=ImpersonationProxy", "--output="+path).ok(t)
 	return path
 }
 
@@ -47,15 +44,9 @@ func (w *world) external(t *testing.T, secret string, pair map[string][]byte) {
 	t.Helper()
 	w.generatedOnly(t)
 	w.putSecret(t, secret, pair)
-	bundle := filepath.Join(t.TempDir(), "ca.pem")
-	if err := os.WriteFile(bundle, w.pki.CertPEM(), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	got := w.asAdmin(t, "ip-tls", "set", "--secret="+secret, "--ca-bundle="+bundle, "--timeout=30s",
-		"--allow=OldClientsBreak")
-	if got.code != 0 {
-		t.Fatalf("ip-tls set ended with %d\nstdout: %s\nstderr: %s", got.code, got.out, got.errOut)
-	}
+	bundle := fileWith(t, "ca.pem", w.pki.CertPEM())
+	w.asAdmin(t, "ip-tls", "set", "--secret="+secret, "--ca-bundle="+bundle, "--timeout=30s",
+		"--allow=OldClientsBreak").ok(t)
 	w.onlyNow(t)
 }
 
@@ -64,7 +55,7 @@ func (w *world) onlyNow(t *testing.T) {
 	t.Helper()
 	testkit.Eventually(t, 10*time.Second, func() error {
 		var kept corev1.ConfigMap
-		name := types.NamespacedName{Namespace: devinstall.Namespace, Name: "pinniped-concierge-revisions"}
+		name := ours("pinniped-concierge-revisions")
 		if err := w.admin.Get(t.Context(), name, &kept); err != nil {
 			return client.IgnoreNotFound(err)
 		}
@@ -111,7 +102,7 @@ func TestTheWholeLine(t *testing.T) {
 		t.Errorf("the kubeconfig's mode is %v, %v", info.Mode(), err)
 	}
 
-	forbidden := w.run(t, w.kubectl, "--kubeconfig="+kubeconfig, "get", "pods", "-A")
+	forbidden := w.kubectlAs(t, kubeconfig, "get", "pods", "-A")
 	const want = `Error from server (Forbidden): pods is forbidden: User "pinny" cannot list resource "pods" in API group "" at the cluster scope: decision made by impersonation-proxy.concierge.pinniped.dev`
 	if forbidden.code == 0 || !strings.Contains(forbidden.errOut, want) {
 		t.Errorf("kubectl without permission: %d %s", forbidden.code, forbidden.errOut)
@@ -122,37 +113,19 @@ func TestTheWholeLine(t *testing.T) {
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
 		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "Group", Name: "group-for-mtls"}},
 	}
-	if err := w.admin.Create(t.Context(), binding); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = w.admin.Delete(context.WithoutCancel(t.Context()), binding) })
+	w.create(t, binding)
 	// A new permission must take effect within a second.
-	testkit.Eventually(t, 2*time.Second, func() error {
-		if allowed := w.run(
-			t,
-			w.kubectl,
-			"--kubeconfig="+kubeconfig,
-			"get",
-			"namespaces",
-			"--output=name",
-		); allowed.code != 0 {
-			return fmt.Errorf("kubectl with permission: %s", allowed.errOut)
-		}
-		return nil
-	})
-	w.succeed(t, w.kubectl, "--kubeconfig="+kubeconfig, "create", "configmap", "from-pinny", "--from-literal=a=b")
-	if got := w.succeed(
+	testkit.Eventually(
 		t,
-		w.kubectl,
-		"--kubeconfig="+kubeconfig,
-		"get",
-		"configmap",
-		"from-pinny",
-		"--output=jsonpath={.data.a}",
-	); got != "b" {
+		2*time.Second,
+		func() error { return w.kubectlAs(t, kubeconfig, "get", "namespaces", "--output=name").err() },
+	)
+	w.kubectlAs(t, kubeconfig, "create", "configmap", "from-pinny", "--from-literal=a=b").ok(t)
+	if got := w.succeed(t, w.kubectl, "--kubeconfig="+kubeconfig, "get", "configmap", "from-pinny",
+		"--output=jsonpath={.data.a}"); got != "b" {
 		t.Errorf("the ConfigMap holds %q", got)
 	}
-	w.succeed(t, w.kubectl, "--kubeconfig="+kubeconfig, "explain", "tokencredentialrequest.spec.token")
+	w.kubectlAs(t, kubeconfig, "explain", "tokencredentialrequest.spec.token").ok(t)
 
 	whoami := w.succeed(t, w.cli, "whoami", "--kubeconfig="+kubeconfig)
 	for _, line := range []string{"Username: pinny", "Groups: group-for-mtls, system:authenticated"} {
@@ -162,25 +135,16 @@ func TestTheWholeLine(t *testing.T) {
 	}
 
 	// The three CA bundles of the seed's last step.
-	config, err := clientcmd.LoadFromFile(kubeconfig)
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := must.Get(clientcmd.LoadFromFile(kubeconfig))(t)
 	inKubeconfig := config.Clusters[config.Contexts[config.CurrentContext].Cluster].CertificateAuthorityData
-	inStatus, err := base64.StdEncoding.DecodeString(
+	inStatus := must.Get(base64.StdEncoding.DecodeString(
 		w.strategy(t).Frontend.ImpersonationProxyInfo.CertificateAuthorityData,
-	)
-	if err != nil {
-		t.Fatal(err)
-	}
+	))(t)
 	if onDisk := w.pki.CertPEM(); !bytes.Equal(inKubeconfig, onDisk) || !bytes.Equal(inStatus, onDisk) {
 		t.Errorf("the CA bundles differ:\nkubeconfig %q\nstatus %q\ndisk %q", inKubeconfig, inStatus, onDisk)
 	}
 
-	wrong := w.run(t, w.kubectl, "--kubeconfig="+w.userKubeconfig(t, "pinny:wrong"), "get", "namespaces")
-	if wrong.code == 0 || !strings.Contains(wrong.errOut, "authentication failed") {
-		t.Errorf("with a wrong password: %d %s", wrong.code, wrong.errOut)
-	}
+	w.kubectlAs(t, w.userKubeconfig(t, "pinny:wrong"), "get", "namespaces").fails(t, "authentication failed")
 }
 
 // TestCredentialsOfTheClusterItself shows that the proxy accepts the credentials that the API server accepts.
@@ -190,55 +154,32 @@ func TestCredentialsOfTheClusterItself(t *testing.T) {
 	through := func(name string, change func(path string)) string {
 		path := filepath.Join(t.TempDir(), name)
 		change(path)
-		w.succeed(
-			t,
-			w.kubectl,
-			"--kubeconfig="+path,
-			"config",
-			"set-cluster",
-			currentCluster(t, path),
-			"--server=https://"+w.endpoint(),
-		)
-		w.succeed(
-			t,
-			w.kubectl,
-			"--kubeconfig="+path,
-			"config",
-			"set",
+		w.succeed(t, w.kubectl, "--kubeconfig="+path, "config", "set-cluster", currentCluster(t, path),
+			"--server=https://"+w.endpoint())
+		w.succeed(t, w.kubectl, "--kubeconfig="+path, "config", "set",
 			"clusters."+currentCluster(t, path)+".certificate-authority-data",
-			base64.StdEncoding.EncodeToString(w.pki.CertPEM()),
-		)
+			base64.StdEncoding.EncodeToString(w.pki.CertPEM()))
 		return path
 	}
 	whoAmI := func(kubeconfig string) string {
-		return w.succeed(t, w.kubectl, "--kubeconfig="+kubeconfig, "auth", "whoami", "--output=json")
+		return w.kubectlAs(t, kubeconfig, "auth", "whoami", "--output=json").ok(t).out
 	}
 
 	certificate := through("certificate", func(path string) {
-		user, err := w.Cluster.User("ann", "ops")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := w.Cluster.WriteKubeconfig(path, user); err != nil {
-			t.Fatal(err)
-		}
+		user := must.Get(w.Cluster.User("ann", "ops"))(t)
+		must.Do(t, w.Cluster.WriteKubeconfig(path, user))
 	})
 	if got := whoAmI(certificate); !strings.Contains(got, `"username": "ann"`) || !strings.Contains(got, `"ops"`) {
 		t.Errorf("a client certificate of the cluster's CA: %s", got)
 	}
 
 	account := through("account", func(path string) {
-		identity, err := w.Cluster.ServiceAccountConfig(
+		identity := must.Get(w.Cluster.ServiceAccountConfig(
 			t.Context(),
 			"pinniped-concierge",
 			"pinniped-concierge-impersonation-proxy",
-		)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := w.Cluster.WriteKubeconfig(path, identity); err != nil {
-			t.Fatal(err)
-		}
+		))(t)
+		must.Do(t, w.Cluster.WriteKubeconfig(path, identity))
 	})
 	if got := whoAmI(account); !strings.Contains(
 		got, `"username": "system:serviceaccount:pinniped-concierge:pinniped-concierge-impersonation-proxy"`,
@@ -246,18 +187,12 @@ func TestCredentialsOfTheClusterItself(t *testing.T) {
 		!strings.Contains(got, `"uid"`) {
 		t.Errorf("a service account's token: %s", got)
 	}
-	nested := w.run(t, w.kubectl, "--kubeconfig="+certificate, "--as=bob", "get", "--raw=/api/v1/namespaces/default")
-	if nested.code == 0 || !strings.Contains(nested.errOut, "cannot impersonate") {
-		t.Errorf("impersonation without permission: %d %s", nested.code, nested.errOut)
-	}
+	w.kubectlAs(t, certificate, "--as=bob", "get", "--raw=/api/v1/namespaces/default").fails(t, "cannot impersonate")
 }
 
 func currentCluster(t *testing.T, path string) string {
 	t.Helper()
-	config, err := clientcmd.LoadFromFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := must.Get(clientcmd.LoadFromFile(path))(t)
 	return config.Contexts[config.CurrentContext].Cluster
 }
 
@@ -278,39 +213,17 @@ func TestRenewalUnderAWatch(t *testing.T) {
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
 		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "pinny"}},
 	}
-	for _, object := range []client.Object{role, binding} {
-		if err := w.admin.Create(t.Context(), object); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = w.admin.Delete(context.WithoutCancel(t.Context()), object) })
-	}
+	w.create(t, role, binding)
 	kubeconfig := w.userKubeconfig(t, "pinny:password123")
-	testkit.Eventually(t, 5*time.Second, func() error {
-		if got := w.run(t, w.kubectl, "--kubeconfig="+kubeconfig, "get", "configmaps"); got.code != 0 {
-			return fmt.Errorf("kubectl: %s", got.errOut)
-		}
-		return nil
-	})
+	testkit.Eventually(t, 5*time.Second, func() error { return w.kubectlAs(t, kubeconfig, "get", "configmaps").err() })
 
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	watch := exec.CommandContext(
-		ctx,
-		w.kubectl,
-		"--kubeconfig="+kubeconfig,
-		"get",
-		"configmaps",
-		"--watch-only",
-		"--output=name",
-	)
+	watch := exec.CommandContext(ctx, w.kubectl, "--kubeconfig="+kubeconfig, "get", "configmaps", "--watch-only",
+		"--output=name")
 	watch.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()}
-	out, err := watch.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := watch.Start(); err != nil {
-		t.Fatal(err)
-	}
+	out := must.Get(watch.StdoutPipe())(t)
+	must.Do(t, watch.Start())
 	seen := make(chan string, 100)
 	var ended atomic.Bool
 	go func() {
@@ -325,9 +238,7 @@ func TestRenewalUnderAWatch(t *testing.T) {
 		testkit.Eventually(t, 15*time.Second, func() error { // the watch may miss the first ones
 			if number++; number%10 == 1 {
 				object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", GenerateName: name + "-"}}
-				if err := w.admin.Create(t.Context(), object); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, w.admin.Create(t.Context(), object))
 			}
 			for {
 				select {
@@ -349,9 +260,7 @@ func TestRenewalUnderAWatch(t *testing.T) {
 	second := w.issue(t, "localhost")
 	w.putSecret(t, "corporate-cert", pairData(second))
 	renewed := time.Now()
-	for _, agent := range w.agents {
-		testkit.Eventually(t, 2*time.Second, func() error { return presents(agent.ProxyAddress(), second) })
-	}
+	w.allPresent(t, 2*time.Second, second)
 	t.Logf("every replica served the new certificate after %s", time.Since(renewed).Round(time.Millisecond))
 	waitFor("after")
 }
@@ -362,18 +271,9 @@ func TestTokenCredentialRequestThroughTheAPIServer(t *testing.T) {
 	w.external(t, "corporate-cert", pairData(w.issue(t, "localhost")))
 	request := `{"apiVersion":"login.concierge.pinniped.dev/v1alpha1","kind":"TokenCredentialRequest","spec":{"token":"pinny:password123",
 		"authenticator":{"apiGroup":"authentication.concierge.pinniped.dev","kind":"WebhookAuthenticator","name":"local-user-authenticator"}}}`
-	path := filepath.Join(t.TempDir(), "request.json")
-	if err := os.WriteFile(path, []byte(request), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	out := w.succeed(
-		t,
-		w.kubectl,
-		"--kubeconfig="+w.Cluster.AdminKubeconfig(),
-		"create",
-		"--output=json",
-		"--filename="+path,
-	)
+	path := fileWith(t, "request.json", []byte(request))
+	out := w.kubectlDoes(t, "create", "--output=json",
+		"--filename="+path)
 	var answer struct {
 		Spec   struct{ Token string }
 		Status struct {
@@ -381,9 +281,7 @@ func TestTokenCredentialRequestThroughTheAPIServer(t *testing.T) {
 			Message    string
 		}
 	}
-	if err := json.Unmarshal([]byte(out), &answer); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal([]byte(out), &answer))
 	if !strings.HasPrefix(answer.Status.Credential.ClientCertificateData, "-----BEGIN CERTIFICATE-----") ||
 		answer.Status.Message != "" {
 		t.Errorf("no certificate; the message is %q", answer.Status.Message)
@@ -412,35 +310,15 @@ func TestPublicCertificate(t *testing.T) {
 		return nil
 	})
 	path := filepath.Join(t.TempDir(), "kubeconfig")
-	bundle := filepath.Join(t.TempDir(), "roots.pem")
-	if err := os.WriteFile(bundle, w.pki.CertPEM(), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	got := w.runWith(
-		t,
-		[]string{"SSL_CERT_FILE=" + bundle},
-		nil,
-		w.cli,
-		"get",
-		"kubeconfig",
-		"--kubeconfig="+w.Cluster.AdminKubeconfig(),
-		"--static-token=pinny:password123",
-		"--concierge-mode=ImpersonationProxy",
-		"--output="+path,
-	)
-	if got.code != 0 {
-		t.Fatalf("get kubeconfig ended with %d: %s", got.code, got.errOut)
-	}
-	config, err := clientcmd.LoadFromFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	bundle := fileWith(t, "roots.pem", w.pki.CertPEM())
+	w.runWith(t, []string{"SSL_CERT_FILE=" + bundle}, nil, w.cli, "get", "kubeconfig",
+		"--kubeconfig="+w.Cluster.AdminKubeconfig(), "--static-token=pinny:password123",
+		"--concierge-mode=ImpersonationProxy", "--output="+path).ok(t)
+	config := must.Get(clientcmd.LoadFromFile(path))(t)
 	if cluster := config.Clusters[currentCluster(t, path)]; len(cluster.CertificateAuthorityData) > 0 ||
 		cluster.InsecureSkipTLSVerify {
 		t.Errorf("the cluster is %+v", cluster)
 	}
-	whoami := w.runWith(t, []string{"SSL_CERT_FILE=" + bundle}, nil, w.cli, "whoami", "--kubeconfig="+path)
-	if whoami.code != 0 || !strings.Contains(whoami.out, "Username: pinny") {
-		t.Errorf("whoami ended with %d: %s%s", whoami.code, whoami.out, whoami.errOut)
-	}
+	w.runWith(t, []string{"SSL_CERT_FILE=" + bundle}, nil, w.cli, "whoami", "--kubeconfig="+path).
+		exits(t, 0, "Username: pinny")
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // loadBalancers pass TLS through, and end connections on which nothing was sent for 3 seconds.
@@ -54,9 +55,7 @@ func TestLoadBalancers(t *testing.T) {
 	for _, lb := range loadBalancers {
 		t.Run(lb.name, func(t *testing.T) {
 			endpoint := s.startLoadBalancer(t, lb.name, lb.debian, lb.config, lb.args)
-			if got := s.asAdmin(t, "ip-tls", "set", "--external-endpoint="+endpoint); got.code != 0 {
-				t.Fatalf("ip-tls set ended with %d: %s%s", got.code, got.out, got.errOut)
-			}
+			s.asAdmin(t, "ip-tls", "set", "--external-endpoint="+endpoint).ok(t)
 			through := *s
 			through.kubeconfig = s.userKubeconfig(t, "pinny:password123")
 			// Without the variable, kubectl sends the first ping after 30 seconds.
@@ -89,21 +88,14 @@ func (w *world) startLoadBalancer(t *testing.T, name, debian, config string, arg
 			t.Skipf("needs %s (Debian: apt-get install %s)", name, debian)
 		}
 	}
-	port, err := w.Cluster.ReservePort()
-	if err != nil {
-		t.Fatal(err)
-	}
+	port := must.Get(w.Cluster.ReservePort())(t)
 	command := exec.CommandContext(t.Context(), program, append(args, name+".conf")...)
 	command.Dir = t.TempDir()
 	text := fmt.Appendf(nil, config, port, w.agents[0].ProxyAddress())
-	if err := os.WriteFile(filepath.Join(command.Dir, name+".conf"), text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(command.Dir, name+".conf"), text, 0o600))
 	log := &testkit.Buffer{}
 	command.Stdout, command.Stderr = log, log
-	if err := command.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, command.Start())
 	t.Cleanup(func() {
 		_ = command.Process.Kill()
 		_ = command.Wait() // it was killed

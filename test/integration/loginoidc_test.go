@@ -9,6 +9,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/test/oidctest"
 	"github.com/pinniped-toolkit/pinniped/test/testkit/issuer"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // TestLoginOIDC goes the whole way: a person logs in at an issuer in the browser, the agent's JWTAuthenticator takes
@@ -16,31 +17,15 @@ import (
 func TestLoginOIDC(t *testing.T) {
 	w := needsCluster(t)
 	w.generatedOnly(t)
-	idp, err := oidctest.New()
-	if err != nil {
-		t.Fatal(err)
-	}
+	idp := must.Get(oidctest.New())(t)
 	t.Cleanup(idp.Close)
-	w.trustFor(t, "people", &issuer.Issuer{URL: idp.URL, CA: idp.CA.CertPEM()}, oidctest.ClientID)
+	w.trust(t, "people", &issuer.Issuer{URL: idp.URL, CA: idp.CA.CertPEM()}, oidctest.ClientID)
 
 	r := w.reader(t)
 	r.places = append(r.places, "my-client", oidctest.ClientID, ",email", "") // this issuer does not support the scope
 	home := r.dir
-	// The "browser" leaves the link in a file, and a person opens it.
-	link, program, file := filepath.Join(
-		home,
-		"link",
-	), filepath.Join(
-		home,
-		"browser",
-	), filepath.Join(
-		home,
-		"developer.yaml",
-	)
-	script := "#!/bin/sh\nprintf %s \"$1\" > " + link + ".new && mv " + link + ".new " + link + "\n"
-	if err := os.WriteFile(program, []byte(script), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	link, program := linkFile(t, home)
+	file := filepath.Join(home, "developer.yaml")
 	environment := append(r.environment, "HOME="+home, "BROWSER="+program)
 	r.environment = environment
 	blocks := r.blocks(t, "docs/howto/login-oidc.md")
@@ -49,31 +34,10 @@ func TestLoginOIDC(t *testing.T) {
 		t.Errorf("want the command that is on the PATH, got %s, %v", text, err)
 	}
 
-	opened := make(chan error, 1)
-	go func() {
-		deadline := time.Now().Add(time.Minute)
-		for time.Now().Before(deadline) {
-			if address, err := os.ReadFile(link); err == nil {
-				_, err := oidctest.Browse(t.Context(), idp.CA.CertPEM(), string(address))
-				opened <- err
-				return
-			}
-			time.Sleep(20 * time.Millisecond)
-		}
-		opened <- os.ErrDeadlineExceeded
-	}()
+	opened := opensLink(t, idp, link)
 	whoAmI := func() result {
-		return w.runWith(
-			t,
-			environment,
-			nil,
-			w.kubectl,
-			"--kubeconfig="+file,
-			"auth",
-			"whoami",
-			"-o",
-			"jsonpath={.status.userInfo.username}",
-		)
+		return w.runWith(t, environment, nil, w.kubectl, "--kubeconfig="+file, "auth", "whoami", "-o",
+			"jsonpath={.status.userInfo.username}")
 	}
 	if got := whoAmI(); got.code != 0 || got.out != idp.User {
 		t.Fatalf("want user %q, got %q, %s", idp.User, got.out, got.errOut)
@@ -91,4 +55,30 @@ func TestLoginOIDC(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(home, ".config", "pinniped", "sessions.yaml")); err != nil {
 		t.Error(err)
 	}
+}
+
+// linkFile returns a "browser" that leaves the link in a file, for a person who opens it, and that file.
+func linkFile(t *testing.T, dir string) (link, program string) {
+	t.Helper()
+	link, program = filepath.Join(dir, "link"), filepath.Join(dir, "browser")
+	script := "#!/bin/sh\nprintf %s \"$1\" > " + link + ".new && mv " + link + ".new " + link + "\n"
+	must.Do(t, os.WriteFile(program, []byte(script), 0o700))
+	return link, program
+}
+
+// opensLink logs a person in when the file has a link.
+func opensLink(t *testing.T, idp *oidctest.Issuer, link string) chan error {
+	t.Helper()
+	opened := make(chan error, 1)
+	go func() {
+		err := os.ErrDeadlineExceeded
+		for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+			if address, errRead := os.ReadFile(link); errRead == nil {
+				_, err = oidctest.Browse(t.Context(), idp.CA.CertPEM(), string(address))
+				break
+			}
+		}
+		opened <- err
+	}()
+	return opened
 }

@@ -16,6 +16,7 @@ import (
 
 	authenticationv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/authentication/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // logLines returns the lines that the replicas have logged since the offsets from, and the new offsets. It excludes
@@ -70,16 +71,10 @@ func TestARestartOfTheAPIServerLogsNoError(t *testing.T) {
 	w := needsCluster(t)
 	w.generatedOnly(t)
 	_, from, err := w.logLines(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Cluster.StopAPIServer(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
+	must.Do(t, w.Cluster.StopAPIServer())
 	time.Sleep(12 * time.Second) // long enough for the leader to lose the Lease
-	if err := w.Cluster.RestartAPIServer(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.Cluster.RestartAPIServer(t.Context()))
 	testkit.Eventually(t, 40*time.Second, func() error {
 		lines, _, err := w.logLines(from)
 		if err == nil &&
@@ -89,9 +84,7 @@ func TestARestartOfTheAPIServerLogsNoError(t *testing.T) {
 		return err
 	})
 	lines, _, err := w.logLines(from)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	noErrors(t, lines)
 	t.Cleanup(func() { w.waitForWatches(t) })
 	if !slices.ContainsFunc(lines, func(line string) bool {
@@ -117,9 +110,7 @@ func (w *world) waitForWatches(t *testing.T) {
 	for object, conditions := range map[client.Object]*[]metav1.Condition{
 		webhook: &webhook.Status.Conditions, jwt: &jwt.Status.Conditions,
 	} {
-		if err := w.admin.Create(ctx, object); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, w.admin.Create(ctx, object))
 		deadline := time.Now().Add(time.Minute)
 		for len(*conditions) == 0 {
 			err := w.admin.Get(ctx, client.ObjectKeyFromObject(object), object)
@@ -128,8 +119,6 @@ func (w *world) waitForWatches(t *testing.T) {
 			}
 			time.Sleep(100 * time.Millisecond)
 		}
-		if err := w.admin.Delete(ctx, object); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, w.admin.Delete(ctx, object))
 	}
 }

@@ -28,6 +28,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
 	"github.com/pinniped-toolkit/pinniped/pkg/apis"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // world is the environment of the tests, usually shared: a cluster with the product installed, two replicas of the
@@ -40,6 +42,8 @@ type world struct {
 	cli     string // bin/pinniped
 	kubectl string
 	pki     *certs.CA
+	// issuerName is the name of the CredentialIssuer, if it is not the default one.
+	issuerName string
 	// freshLog is the replicas' log from before the tests.
 	freshLog []string
 	// ownPermissions means that the agent has other permissions than the shipped ones.
@@ -75,7 +79,7 @@ func runAll(m *testing.M) int {
 	clusters = directory
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
-	shared, err = newWorld(ctx, directory)
+	shared, err = newWorld(ctx, directory, devcluster.Options{})
 	if shared != nil && shared.Installation != nil {
 		defer shared.Cluster.Stop() //nolint:errcheck // the process ends
 	}
@@ -114,11 +118,6 @@ func showTail(path string) {
 	_, _ = fmt.Fprintf(os.Stderr, "--- the end of %s\n%s\n", path, strings.Join(lines, "\n"))
 }
 
-// newWorld starts a cluster without the product. It uses the programs of the shared world, which builds them.
-func newWorld(ctx context.Context, directory string) (*world, error) {
-	return newWorldOn(ctx, directory, devcluster.Options{})
-}
-
 // auditPolicy logs every request, without its body.
 const auditPolicy = `
 apiVersion: audit.k8s.io/v1
@@ -127,8 +126,8 @@ rules: [{level: Metadata}]
 omitStages: [RequestReceived]
 `
 
-// newWorldOn is newWorld with options for the cluster.
-func newWorldOn(ctx context.Context, directory string, options devcluster.Options) (*world, error) {
+// newWorld starts a cluster without the product. It uses the programs of the shared world, which builds them.
+func newWorld(ctx context.Context, directory string, options devcluster.Options) (*world, error) {
 	root, err := filepath.Abs(filepath.Join("..", ".."))
 	if err != nil {
 		return nil, err
@@ -168,6 +167,19 @@ func newWorldOn(ctx context.Context, directory string, options devcluster.Option
 		return w, err
 	}
 	return w, nil
+}
+
+// ownWorld returns a world without the product that only this test uses.
+func ownWorld(t *testing.T, options devcluster.Options) *world {
+	t.Helper()
+	needsCluster(t)
+	w, err := newWorld(t.Context(), t.TempDir(), options)
+	if w != nil && w.Installation != nil {
+		testkit.Cleanup(t, w.Cluster.Stop)
+	}
+	testkit.SkipWithoutControllerManager(t, err)
+	must.Do(t, err)
+	return w
 }
 
 // start installs the product and starts two replicas.
@@ -210,8 +222,50 @@ func (w *world) startAll(ctx context.Context, settings []string, replicas ...str
 
 // result is the result of a command.
 type result struct {
-	out, errOut string
-	code        int
+	command, out, errOut string
+	code                 int
+}
+
+func (r result) String() string {
+	return fmt.Sprintf("%s ended with %d\nstdout: %s\nstderr: %s", r.command, r.code, r.out, r.errOut)
+}
+
+// ok stops the test unless the command succeeded.
+func (r result) ok(t *testing.T) result {
+	t.Helper()
+	if r.code != 0 {
+		t.Fatal(r)
+	}
+	return r
+}
+
+// err returns an error unless the command succeeded.
+func (r result) err() error {
+	if r.code != 0 {
+		return errors.New(r.String())
+	}
+	return nil
+}
+
+// exits checks the exit code, and the output: that on stdout if the command should succeed, else that on stderr.
+func (r result) exits(t *testing.T, code int, want string) result {
+	t.Helper()
+	said := r.errOut
+	if code == 0 {
+		said = r.out
+	}
+	if r.code != code || !strings.Contains(said, want) {
+		t.Fatalf("want exit code %d and %q: %s", code, want, r)
+	}
+	return r
+}
+
+// fails checks that the command failed with this error.
+func (r result) fails(t *testing.T, want string) {
+	t.Helper()
+	if r.code == 0 || !strings.Contains(r.errOut, want) {
+		t.Errorf("want the error %q: %s", want, r)
+	}
 }
 
 // run runs a program in its own environment: without a home directory, and with no kubeconfig except in the arguments.
@@ -233,24 +287,26 @@ func (w *world) runWith(t *testing.T, environment []string, stdin io.Reader, pro
 	if err != nil && !errors.As(err, &exit) {
 		t.Fatalf("%s: %v", program, err)
 	}
-	return result{out.String(), errOut.String(), command.ProcessState.ExitCode()}
+	line := filepath.Base(program) + " " + strings.Join(args, " ")
+	return result{line, out.String(), errOut.String(), command.ProcessState.ExitCode()}
 }
 
 // succeed runs a program that must succeed and returns its output.
 func (w *world) succeed(t *testing.T, program string, args ...string) string {
 	t.Helper()
-	got := w.run(t, program, args...)
-	if got.code != 0 {
-		t.Fatalf(
-			"%s %s ended with %d\nstdout: %s\nstderr: %s",
-			filepath.Base(program),
-			strings.Join(args, " "),
-			got.code,
-			got.out,
-			got.errOut,
-		)
-	}
-	return got.out
+	return w.run(t, program, args...).ok(t).out
+}
+
+// kubectlAs runs kubectl with a kubeconfig.
+func (w *world) kubectlAs(t *testing.T, kubeconfig string, args ...string) result {
+	t.Helper()
+	return w.run(t, w.kubectl, append([]string{"--kubeconfig=" + kubeconfig}, args...)...)
+}
+
+// kubectlDoes runs kubectl as the administrator. It must succeed.
+func (w *world) kubectlDoes(t *testing.T, args ...string) string {
+	t.Helper()
+	return w.kubectlAs(t, w.Cluster.AdminKubeconfig(), args...).ok(t).out
 }
 
 // asAdmin runs the CLI with the administrator's kubeconfig.

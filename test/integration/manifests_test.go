@@ -1,8 +1,11 @@
 package integration
 
 import (
+	"context"
+	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -16,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // TestEveryManifestIsAccepted has the API server strictly validate everything that the folders of deploy add to the
@@ -24,10 +28,7 @@ func TestEveryManifestIsAccepted(t *testing.T) {
 	w := needsCluster(t)
 	w.define(t, prometheusModule, "example/prometheus-operator-crd", "servicemonitors.monitoring.coreos.com",
 		"prometheusrules.monitoring.coreos.com")
-	all, err := filepath.Glob(filepath.Join(w.Deploy, "*", "kustomization.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := must.Get(filepath.Glob(filepath.Join(w.Deploy, "*", "kustomization.yaml")))(t)
 	seen, added := map[string]bool{}, []string{}
 	for _, folder := range []string{"concierge", "local-user-authenticator"} { // already installed
 		for _, document := range w.kustomized(t, filepath.Join(w.Deploy, folder)) {
@@ -36,10 +37,7 @@ func TestEveryManifestIsAccepted(t *testing.T) {
 	}
 	for _, file := range all {
 		folder := filepath.Dir(file)
-		content, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		content := must.Get(os.ReadFile(file))(t)
 		if strings.Contains(string(content), "\nkind: Component\n") {
 			folder = w.overlay(t, filepath.Base(folder))
 		}
@@ -51,11 +49,8 @@ func TestEveryManifestIsAccepted(t *testing.T) {
 			}
 		}
 	}
-	file := filepath.Join(t.TempDir(), "added.yaml")
-	if err := os.WriteFile(file, []byte(strings.Join(added, "\n---\n")), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	accepted := w.succeed(t, w.kubectl, "--kubeconfig="+w.Cluster.AdminKubeconfig(), "apply", "--server-side",
+	file := fileWith(t, "added.yaml", []byte(strings.Join(added, "\n---\n")))
+	accepted := w.kubectlDoes(t, "apply", "--server-side",
 		"--force-conflicts", "--validate=strict", "--dry-run=server", "--filename="+file, "--output=yaml")
 	for _, want := range []string{
 		"name: pinniped-concierge-metrics", "kind: NetworkPolicy", "name: metrics",
@@ -78,18 +73,13 @@ func (w *world) kustomized(t *testing.T, folder string) []string {
 func (w *world) overlay(t *testing.T, component string) string {
 	t.Helper()
 	folder := t.TempDir()
-	deploy, err := filepath.Rel(folder, w.Deploy)
-	if err != nil {
-		t.Fatal(err)
-	}
+	deploy := must.Get(filepath.Rel(folder, w.Deploy))(t)
 	content := fmt.Sprintf(
 		"resources: [%[1]s/concierge]\ncomponents: [%[1]s/%[2]s]\n",
 		filepath.ToSlash(deploy),
 		component,
 	)
-	if err := os.WriteFile(filepath.Join(folder, "kustomization.yaml"), []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(folder, "kustomization.yaml"), []byte(content), 0o600))
 	return folder
 }
 
@@ -104,15 +94,9 @@ func TestRoutesAreAccepted(t *testing.T) {
 	} {
 		printed := w.asAdmin(
 			t,
-			append([]string{"ip-tls", "manifest", "--external-endpoint=proxy.example.com"}, arguments...)...)
-		if printed.code != 0 {
-			t.Fatalf("%v: %d, %s", arguments, printed.code, printed.errOut)
-		}
-		file := filepath.Join(t.TempDir(), "route.yaml")
-		if err := os.WriteFile(file, []byte(printed.out), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		accepted := w.succeed(t, w.kubectl, "--kubeconfig="+w.Cluster.AdminKubeconfig(), "apply", "--server-side",
+			append([]string{"ip-tls", "manifest", "--external-endpoint=proxy.example.com"}, arguments...)...).ok(t)
+		file := fileWith(t, "route.yaml", []byte(printed.out))
+		accepted := w.kubectlDoes(t, "apply", "--server-side",
 			"--validate=strict", "--dry-run=server", "--filename="+file, "--output=name")
 		if want := kind + "/impersonation-proxy\n"; accepted != want {
 			t.Errorf("%v: the API server would take %q, want %q", arguments, accepted, want)
@@ -147,9 +131,7 @@ func TestThePodsAreAdmitted(t *testing.T) {
 		{Namespace: devinstall.LocalUserNamespace, Name: "local-user-authenticator"},
 	} {
 		var deployment appsv1.Deployment
-		if err := w.admin.Get(t.Context(), name, &deployment); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, w.admin.Get(t.Context(), name, &deployment))
 		pod := &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: "probe", Labels: deployment.Spec.Template.Labels},
 			Spec:       deployment.Spec.Template.Spec,
@@ -169,10 +151,7 @@ func TestThePodsAreAdmitted(t *testing.T) {
 func TestTheDeploymentNoticesSoon(t *testing.T) {
 	w := needsCluster(t)
 	var deployment appsv1.Deployment
-	name := types.NamespacedName{Namespace: devinstall.Namespace, Name: "pinniped-concierge"}
-	if err := w.admin.Get(t.Context(), name, &deployment); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.admin.Get(t.Context(), ours("pinniped-concierge"), &deployment))
 	spec := deployment.Spec.Template.Spec
 	ready := spec.Containers[0].ReadinessProbe
 	if noticed := ready.PeriodSeconds*ready.FailureThreshold + ready.TimeoutSeconds; noticed > 8 ||
@@ -192,4 +171,52 @@ func TestTheDeploymentNoticesSoon(t *testing.T) {
 	if diff := cmp.Diff(map[string]bool{corev1.LabelHostname: true, corev1.LabelTopologyZone: true}, keys); diff != "" {
 		t.Errorf("spread over (-want +got):\n%s", diff)
 	}
+}
+
+// Modules with the CustomResourceDefinitions that the documents and the manifests need.
+const (
+	certManagerModule = "github.com/cert-manager/cert-manager@v1.21.2"
+	contourModule     = "github.com/projectcontour/contour@v1.33.8"
+	gatewayModule     = "sigs.k8s.io/gateway-api@v1.6.0"
+	prometheusModule  = "github.com/prometheus-operator/prometheus-operator@v0.85.0"
+)
+
+// define installs CustomResourceDefinitions by name until the end of the test. They come from a file or folder of a Go
+// module, which `go mod download` fetches once.
+func (w *world) define(t *testing.T, module, path string, names ...string) {
+	t.Helper()
+	download := exec.CommandContext(t.Context(), "go", "mod", "download", "-json", module)
+	download.Dir = t.TempDir() // not in our module: nothing is built
+	output, err := download.Output()
+	var found struct{ Dir, Error string }
+	if jsonErr := json.Unmarshal(output, &found); jsonErr != nil || found.Error != "" {
+		t.Skipf("%s cannot be had here: %v %s", module, err, found.Error)
+	}
+	files := []string{filepath.Join(found.Dir, path)}
+	if inside, err := filepath.Glob(filepath.Join(found.Dir, path, "*.yaml")); err == nil && len(inside) > 0 {
+		files = inside
+	}
+	var wanted []string
+	for _, file := range files {
+		content := must.Get(os.ReadFile(file))(t)
+		for document := range strings.SplitSeq(string(content), "\n---\n") {
+			for _, name := range names {
+				if strings.Contains(document, "\n  name: "+name+"\n") || strings.Contains(document, "\n  name: \""+name+"\"\n") {
+					wanted = append(wanted, document)
+				}
+			}
+		}
+	}
+	if len(wanted) != len(names) {
+		t.Fatalf("%s has %d of %v", module, len(wanted), names)
+	}
+	manifest := fileWith(t, "definitions.yaml", []byte(strings.Join(wanted, "\n---\n")))
+	must.Do(t, w.Cluster.Install(t.Context(), manifest))
+	t.Cleanup(func() {
+		remove := exec.CommandContext(context.WithoutCancel(t.Context()), w.kubectl, "delete", "--filename="+manifest,
+			"--kubeconfig="+w.Cluster.AdminKubeconfig())
+		if output, err := remove.CombinedOutput(); err != nil {
+			t.Errorf("%v: %s", err, output)
+		}
+	})
 }

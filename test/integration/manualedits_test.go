@@ -18,6 +18,7 @@ import (
 	authenticationv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/authentication/v1alpha1"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // heals is how soon an edited status must be restored. It is far less than the time between two probes.
@@ -26,10 +27,7 @@ const heals = time.Second
 // silentWebhook returns the address of a server that accepts connections and never responds.
 func silentWebhook(t *testing.T) string {
 	t.Helper()
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := must.Get((&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)
 	t.Cleanup(func() { _ = listener.Close() })
 	go func() {
 		for {
@@ -52,19 +50,7 @@ func TestManualEditsOfAStatusHeal(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: issuerName.Name},
 		Spec:       authenticationv1alpha1.JWTAuthenticatorSpec{Issuer: "https://127.0.0.1:1", Audience: "a"},
 	}
-	if err := w.admin.Create(t.Context(), jwt); err != nil {
-		t.Fatal(err)
-	}
-	w.removeAfterwards(t, jwt)
-	conditionsOf := func(object client.Object) (*authenticationv1alpha1.AuthenticatorPhase, *[]metav1.Condition) {
-		switch object := object.(type) {
-		case *authenticationv1alpha1.JWTAuthenticator:
-			return &object.Status.Phase, &object.Status.Conditions
-		case *authenticationv1alpha1.WebhookAuthenticator:
-			return &object.Status.Phase, &object.Status.Conditions
-		}
-		return nil, nil
-	}
+	w.create(t, jwt)
 	for _, test := range []struct {
 		name   types.NamespacedName
 		object client.Object
@@ -101,7 +87,7 @@ func TestManualEditsOfAStatusHeal(t *testing.T) {
 	} {
 		if test.wait == nil { // an authenticator
 			test.wait = func() error {
-				_, conditions := conditionsOf(test.object)
+				_, conditions := authenticatorStatus(test.object)
 				if ready := meta.FindStatusCondition(*conditions, "Ready"); ready == nil ||
 					ready.Status == metav1.ConditionUnknown {
 					return fmt.Errorf("not settled: %v", *conditions)
@@ -109,14 +95,14 @@ func TestManualEditsOfAStatusHeal(t *testing.T) {
 				return nil
 			}
 			test.edit = func(object client.Object) {
-				phase, conditions := conditionsOf(object)
+				phase, conditions := authenticatorStatus(object)
 				*phase = "Pending"
 				*conditions = slices.Delete(*conditions, 0, 1)
 				(*conditions)[0].Reason, (*conditions)[0].Message = "Edited", "edited"
 				(*conditions)[1].Status = metav1.ConditionUnknown
 			}
 			test.status = func(object client.Object) any {
-				phase, conditions := conditionsOf(object)
+				phase, conditions := authenticatorStatus(object)
 				all := []any{*phase}
 				for _, condition := range *conditions {
 					condition.LastTransitionTime = metav1.Time{}
@@ -164,10 +150,7 @@ func TestStatusWhileTheWebhookDoesNotRespond(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: "silent"},
 		Spec:       authenticationv1alpha1.WebhookAuthenticatorSpec{Endpoint: silentWebhook(t)},
 	}
-	if err := w.admin.Create(t.Context(), object); err != nil {
-		t.Fatal(err)
-	}
-	w.removeAfterwards(t, object)
+	w.create(t, object)
 	created := time.Now()
 	testkit.Eventually(t, 60*time.Second, func() error { // shown during the ten seconds of the probe
 		if err := w.admin.Get(t.Context(), client.ObjectKeyFromObject(object), object); err != nil {

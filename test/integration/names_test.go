@@ -13,12 +13,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
 	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // otherNames are settings of the agent that rename every object.
@@ -38,21 +39,9 @@ var otherNames = []string{
 // renamed returns its own world, in which no object of the agent has its default name.
 func renamed(t *testing.T) *world {
 	t.Helper()
-	needsCluster(t)
-	w, err := newWorld(t.Context(), t.TempDir())
-	if w != nil && w.Installation != nil {
-		t.Cleanup(func() {
-			if err := w.Cluster.Stop(); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Install(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	w := ownWorld(t, devcluster.Options{})
+	must.Do(t, w.Install(t.Context()))
+	w.issuerName = "own"
 	w.ownPermissions = true // the shipped ones have the default names
 	bind := func(name, role, account string) client.Object {
 		return &rbacv1.ClusterRoleBinding{
@@ -65,7 +54,7 @@ func renamed(t *testing.T) *world {
 	}
 	for _, object := range []client.Object{
 		bind("own-agent", "cluster-admin", devinstall.AgentAccount),
-		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: devinstall.Namespace, Name: "own-impersonator"}},
+		&corev1.ServiceAccount{ObjectMeta: ourMeta("own-impersonator")},
 		bind("own-impersonator", "pinniped-concierge-impersonation-proxy", "own-impersonator"),
 		&configv1alpha1.CredentialIssuer{
 			ObjectMeta: metav1.ObjectMeta{Name: "own"},
@@ -76,37 +65,21 @@ func renamed(t *testing.T) *world {
 			}},
 		},
 	} {
-		if err := w.admin.Create(t.Context(), object); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, w.admin.Create(t.Context(), object))
 	}
-	if err := w.admin.Delete(
+	must.Do(t, w.admin.Delete(
 		t.Context(),
 		&configv1alpha1.CredentialIssuer{ObjectMeta: metav1.ObjectMeta{Name: devinstall.CredentialIssuer}},
-	); err != nil {
-		t.Fatal(err)
-	}
+	))
 	w.APIService = "own-api"
 	for _, name := range []string{"v1alpha1.login.concierge.pinniped.dev", "v1alpha1.identity.concierge.pinniped.dev"} {
-		w.succeed(t, w.kubectl, "--kubeconfig="+w.Cluster.AdminKubeconfig(), "patch", "apiservice", name,
+		w.kubectlDoes(t, "patch", "apiservice", name,
 			"--type=merge", `--patch={"spec":{"service":{"name":"own-api"}}}`)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
-	if err := w.startAll(ctx, otherNames, "agent-own"); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.startAll(ctx, otherNames, "agent-own"))
 	return w
-}
-
-// ownIssuer reads the CredentialIssuer.
-func (w *world) ownIssuer(t *testing.T) *configv1alpha1.CredentialIssuer {
-	t.Helper()
-	var issuer configv1alpha1.CredentialIssuer
-	if err := w.admin.Get(t.Context(), types.NamespacedName{Name: "own"}, &issuer); err != nil {
-		t.Fatal(err)
-	}
-	return &issuer
 }
 
 // balance simulates the cloud: it gives the agent's Service a host name.
@@ -114,11 +87,7 @@ func (w *world) balance(t *testing.T, hostname string) {
 	t.Helper()
 	testkit.Eventually(t, 20*time.Second, func() error {
 		var service corev1.Service
-		if err := w.admin.Get(
-			t.Context(),
-			types.NamespacedName{Namespace: devinstall.Namespace, Name: "own-balancer"},
-			&service,
-		); err != nil {
+		if err := w.admin.Get(t.Context(), ours("own-balancer"), &service); err != nil {
 			return err
 		}
 		service.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{Hostname: hostname}}
@@ -130,15 +99,12 @@ func (w *world) balance(t *testing.T, hostname string) {
 func TestOtherNames(t *testing.T) {
 	t.Parallel() // has its own world
 	w := renamed(t)
-	testkit.Eventually(t, 10*time.Second, func() error { // the agent writes its status meanwhile
-		issuer := w.ownIssuer(t)
-		issuer.Spec.ImpersonationProxy.Mode = configv1alpha1.ImpersonationProxyModeEnabled
-		issuer.Spec.ImpersonationProxy.ExternalEndpoint = w.endpoint()
-		return w.admin.Update(t.Context(), issuer)
+	w.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) {
+		s.Mode, s.ExternalEndpoint = configv1alpha1.ImpersonationProxyModeEnabled, w.endpoint()
 	})
 	w.balance(t, "lb.cloud.example.com")
 	testkit.Eventually(t, 30*time.Second, func() error {
-		issuer := w.ownIssuer(t)
+		issuer := w.issuer(t)
 		want := configv1alpha1.ObjectNames{
 			Namespace:                      devinstall.Namespace,
 			LoadBalancerService:            "own-balancer",
@@ -174,9 +140,7 @@ func TestOtherNames(t *testing.T) {
 	}
 	folder := t.TempDir()
 	bundle := filepath.Join(folder, "ca.pem")
-	if err := os.WriteFile(bundle, w.pki.CertPEM(), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(bundle, w.pki.CertPEM(), 0o600))
 	w.putSecret(t, "corporate", pairData(w.issue(t, "localhost")))
 	var status result
 	testkit.Eventually(t, 20*time.Second, func() error { // reissued for the load balancer's name
@@ -202,15 +166,8 @@ func TestOtherNames(t *testing.T) {
 
 	// The names of the backup and of the Service are known again.
 	expect(
-		w.asAdmin(
-			t,
-			"ip-tls",
-			"set",
-			"--secret=corporate",
-			"--ca-bundle="+bundle,
-			"--allow=OldClientsBreak",
-			"--timeout=60s",
-		),
+		w.asAdmin(t, "ip-tls", "set", "--secret=corporate", "--ca-bundle="+bundle, "--allow=OldClientsBreak",
+			"--timeout=60s"),
 		0,
 		"lb.cloud.example.com",
 	)

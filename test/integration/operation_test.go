@@ -6,17 +6,20 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
-	"io"
+	"net"
 	"net/http"
 	"os"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // TestSwapUnderLoad replaces the certificate repeatedly under load: some clients keep their connections, others open a
@@ -24,40 +27,19 @@ import (
 func TestSwapUnderLoad(t *testing.T) {
 	w := needsCluster(t)
 	w.external(t, "loaded-cert", pairData(w.issue(t, "localhost")))
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(w.pki.CertPEM())
+	roots := trusting(w.pki.CertPEM())
 	load := w.load(t, roots)
 	for range 20 {
 		next := w.issue(t, "localhost")
 		w.putSecret(t, "loaded-cert", pairData(next))
-		for _, agent := range w.agents {
-			testkit.Eventually(t, 2*time.Second, func() error { return presents(agent.ProxyAddress(), next) })
-		}
+		w.allPresent(t, 2*time.Second, next)
 	}
 	load.stop(t)
 }
 
-// fetch gets url without the test's context, so that the end of the load is not an error.
+// fetch gets url.
 func fetch(transport http.RoundTripper, url string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return err
-	}
-	response, err := transport.RoundTrip(request)
-	if err != nil {
-		return err
-	}
-	defer response.Body.Close() //nolint:errcheck // read to its end below
-	body, err := io.ReadAll(response.Body)
-	if err != nil {
-		return err
-	}
-	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s: %s", response.Status, body)
-	}
-	return nil
+	return call(transport, 10*time.Second, http.MethodGet, url, "")
 }
 
 // TestSwitchedOffAndOn disables the proxy and enables it again. While it is disabled, it does not listen, and logins
@@ -74,14 +56,12 @@ func TestSwitchedOffAndOn(t *testing.T) {
 		func(s *configv1alpha1.ImpersonationProxySpec) { s.Mode = configv1alpha1.ImpersonationProxyModeDisabled },
 	)
 	w.waitForStatus(t, "Disabled", "explicitly disabled")
-	for _, agent := range w.agents {
-		testkit.Eventually(t, 10*time.Second, func() error {
-			if _, err := presented(agent.ProxyAddress()); err == nil {
-				return fmt.Errorf("the proxy still listens")
-			}
-			return agent.Ready(t.Context()) // a disabled proxy is not an error
-		})
-	}
+	w.everyReplica(t, 10*time.Second, func(agent *devinstall.Agent) error {
+		if _, err := presented(agent.ProxyAddress()); err == nil {
+			return fmt.Errorf("the proxy still listens")
+		}
+		return agent.Ready(t.Context()) // a disabled proxy is not an error
+	})
 
 	w.configure(
 		t,
@@ -120,14 +100,11 @@ func TestTheAPIServerGoesAway(t *testing.T) {
 	kubeconfig := w.userKubeconfig(t, "pinny:password123")
 	processes := []int{w.agents[0].PID(), w.agents[1].PID()}
 	w.standsStill(t, kubeconfig)
-	if err := w.Cluster.StopAPIServer(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.Cluster.StopAPIServer())
 	gone := time.Now()
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(w.pki.CertPEM())
+	roots := trusting(w.pki.CertPEM())
 	transport := &http.Transport{
-		TLSClientConfig:   &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
+		TLSClientConfig:   clientTLS(roots),
 		ForceAttemptHTTP2: true,
 	}
 	defer transport.CloseIdleConnections()
@@ -154,15 +131,12 @@ func TestTheAPIServerGoesAway(t *testing.T) {
 		}
 		return presents(w.agents[0].ProxyAddress(), pair)
 	})
-	if err := w.Cluster.RestartAPIServer(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	testkit.Eventually(t, 20*time.Second, func() error {
-		if got := w.run(t, w.cli, "whoami", "--kubeconfig="+kubeconfig); got.code != 0 {
-			return fmt.Errorf("whoami: %s", got.errOut)
-		}
-		return nil
-	})
+	must.Do(t, w.Cluster.RestartAPIServer(t.Context()))
+	testkit.Eventually(
+		t,
+		20*time.Second,
+		func() error { return w.run(t, w.cli, "whoami", "--kubeconfig="+kubeconfig).err() },
+	)
 	for i, agent := range w.agents {
 		if !agent.Running() || agent.PID() != processes[i] {
 			t.Errorf("replica %d was restarted", i)
@@ -185,18 +159,12 @@ func TestACleanStopHandsOver(t *testing.T) {
 	good := w.issue(t, "localhost")
 	w.external(t, "handed-cert", pairData(good))
 	leader, other := w.leader(t)
-	if err := leader.Stop(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, leader.Stop())
 	stopped := time.Now()
 	if log, err := os.ReadFile(leader.Log()); err != nil || !bytes.Contains(log, []byte("terminated signal received")) {
 		t.Errorf("the log does not say why the agent has stopped: %v", err)
 	}
-	t.Cleanup(func() {
-		if err := leader.Restart(context.WithoutCancel(t.Context())); err != nil {
-			t.Error(err)
-		}
-	})
+	testkit.Cleanup(t, func() error { return leader.Restart(context.WithoutCancel(t.Context())) })
 	testkit.Eventually(t, 8*time.Second, func() error { // the retry period is 2 s
 		if now, _ := w.leader(t); now != other {
 			return fmt.Errorf("nobody has taken over")
@@ -214,7 +182,7 @@ func (w *world) leader(t *testing.T) (leader, other *devinstall.Agent) {
 	t.Helper()
 	testkit.Eventually(t, 20*time.Second, func() error {
 		holder := strings.TrimSpace(
-			w.succeed(t, w.kubectl, "--kubeconfig="+w.Cluster.AdminKubeconfig(), "--namespace="+devinstall.Namespace,
+			w.kubectlDoes(t, "--namespace="+devinstall.Namespace,
 				"get", "lease", "pinniped-concierge", "--output=jsonpath={.spec.holderIdentity}"),
 		)
 		for i, name := range []string{"agent-a", "agent-b"} {
@@ -232,16 +200,8 @@ func (w *world) leader(t *testing.T) (leader, other *devinstall.Agent) {
 func TestABodyTooLarge(t *testing.T) {
 	w := needsCluster(t)
 	w.external(t, "large-cert", pairData(w.issue(t, "localhost")))
-	user, err := w.Cluster.User("sender", "system:masters")
-	if err != nil {
-		t.Fatal(err)
-	}
-	identity, err := tls.X509KeyPair(user.CertData, user.KeyData)
-	if err != nil {
-		t.Fatal(err)
-	}
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(w.pki.CertPEM())
+	identity := w.certificateOf(t, "sender", "system:masters")
+	roots := trusting(w.pki.CertPEM())
 	for _, protocol := range []string{"h2", "http/1.1"} {
 		transport := &http.Transport{
 			TLSClientConfig: &tls.Config{
@@ -256,16 +216,99 @@ func TestABodyTooLarge(t *testing.T) {
 			"x",
 			4<<20,
 		) + `"}}`
-		err := call(
-			transport,
-			http.MethodPost,
-			"https://"+w.endpoint()+"/api/v1/namespaces/default/configmaps?dryRun=All",
-			body,
-		)
+		err := call(transport, 30*time.Second, http.MethodPost,
+			"https://"+w.endpoint()+"/api/v1/namespaces/default/configmaps?dryRun=All", body)
 		transport.CloseIdleConnections()
 		if err == nil || !strings.Contains(err.Error(), "413") ||
 			!strings.Contains(err.Error(), `"reason":"RequestEntityTooLarge"`) {
 			t.Errorf("%s: got %v", protocol, err)
 		}
+	}
+}
+
+// trusting returns the CAs of bundles.
+func trusting(bundles ...[]byte) *x509.CertPool {
+	roots := x509.NewCertPool()
+	for _, bundle := range bundles {
+		roots.AppendCertsFromPEM(bundle)
+	}
+	return roots
+}
+
+// certificateOf returns a client certificate of the cluster's CA.
+func (w *world) certificateOf(t *testing.T, name string, groups ...string) tls.Certificate {
+	t.Helper()
+	user := must.Get(w.Cluster.User(name, groups...))(t)
+	return must.Get(tls.X509KeyPair(user.CertData, user.KeyData))(t)
+}
+
+func clientTLS(roots *x509.CertPool, certificates ...tls.Certificate) *tls.Config {
+	return &tls.Config{RootCAs: roots, Certificates: certificates, MinVersion: tls.VersionTLS12}
+}
+
+// traffic is load on the proxies of both replicas. Of four clients, two keep their connection, and two open a new one
+// for each request.
+type traffic struct {
+	cancel   context.CancelFunc
+	clients  sync.WaitGroup
+	requests atomic.Int64
+	dials    atomic.Int64 // of the clients that keep their connection
+	failures chan error
+}
+
+// keepers is the number of clients that keep their connection.
+const keepers = 4
+
+// load sends requests to all replicas, as a known user who trusts only roots.
+func (w *world) load(t *testing.T, roots *x509.CertPool) *traffic {
+	t.Helper()
+	// Like the API server, the proxy closes connections of unauthenticated clients after each response.
+	identity := w.certificateOf(t, "ann")
+	ctx, cancel := context.WithCancel(t.Context())
+	l := &traffic{cancel: cancel, failures: make(chan error, 100)}
+	for i := range 8 {
+		keep := i%2 == 0
+		url := fmt.Sprintf("https://localhost:%d/version", w.agents[i/2%len(w.agents)].ProxyPort)
+		transport := &http.Transport{
+			TLSClientConfig:   clientTLS(roots, identity),
+			ForceAttemptHTTP2: true,
+			DisableKeepAlives: !keep,
+			DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+				if keep {
+					l.dials.Add(1)
+				}
+				return (&net.Dialer{}).DialContext(ctx, network, address)
+			},
+		}
+		l.clients.Go(func() {
+			defer transport.CloseIdleConnections()
+			for ctx.Err() == nil {
+				if err := fetch(transport, url); err != nil {
+					l.failures <- err
+					return
+				}
+				l.requests.Add(1)
+			}
+		})
+	}
+	t.Cleanup(cancel)
+	return l
+}
+
+// stop ends the load. No request and no kept connection may have failed.
+func (l *traffic) stop(t *testing.T) {
+	t.Helper()
+	l.cancel()
+	l.clients.Wait()
+	close(l.failures)
+	for err := range l.failures {
+		t.Errorf("a request failed: %v", err)
+	}
+	if got := l.dials.Load(); got != keepers {
+		t.Errorf("the %d clients that keep their connection dialled %d times", keepers, got)
+	}
+	t.Logf("%d requests", l.requests.Load())
+	if l.requests.Load() < 100 {
+		t.Error("that was no load")
 	}
 }

@@ -2,7 +2,6 @@ package integration
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -17,15 +16,13 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	cliresult "github.com/pinniped-toolkit/pinniped/internal/cli/result"
-	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
 	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // event is a change of the certificate: by a command of ours, a renewal, or another tool.
@@ -41,10 +38,7 @@ type event struct {
 // clients of all past revisions. No command without --allow and no renewal breaks a client, and after each change line
 // one of `ip-tls status` is true. STEPS_SEED selects another order.
 func TestNoClientBreaks(t *testing.T) {
-	seed, err := strconv.ParseUint(cmp.Or(os.Getenv("STEPS_SEED"), "3"), 10, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	seed := must.Get(strconv.ParseUint(cmp.Or(os.Getenv("STEPS_SEED"), "3"), 10, 64))(t)
 	w := newFleet(t)
 	w.onlyNow(t) // the generated certificate has no clients
 	w.shares(t)
@@ -119,20 +113,11 @@ func (w *fleet) anyEvent(t *testing.T, random *rand.Rand) event {
 // shares creates a certificate in another namespace and delegates it to the agent.
 func (w *fleet) shares(t *testing.T) {
 	t.Helper()
-	err := w.admin.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: owners}})
-	if client.IgnoreAlreadyExists(err) != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { w.endSharing(t) })
-	if err := w.Cluster.Install(t.Context(), filepath.Join(w.Deploy, "tlscertificatedelegation")); err != nil {
-		t.Fatal(err)
-	}
+	w.owners(t)
+	must.Do(t, w.Cluster.Install(t.Context(), filepath.Join(w.Deploy, "tlscertificatedelegation")))
 	w.fill(t, sharedTLS, "b", "localhost", secondName)
 	testkit.Eventually(t, 20*time.Second, func() error { // until the API server serves the kind
-		if got := w.ipTLS(t, "delegate", sharedTLS); got.code != 0 {
-			return errors.New(got.errOut)
-		}
-		return nil
+		return w.ipTLS(t, "delegate", sharedTLS).err()
 	})
 }
 
@@ -140,17 +125,13 @@ func (w *fleet) shares(t *testing.T) {
 func (w *fleet) fill(t *testing.T, secret, ca string, names ...string) (sha256 string) {
 	t.Helper()
 	pair := issueAt(t, w.cas[ca], time.Now(), 90*24*time.Hour, names...)
-	data := pairData(pair)
-	data["ca.crt"] = w.cas[ca].CertPEM()
+	data := withCA(pair, w.cas[ca].CertPEM())
 	if secret == sharedTLS {
 		w.putSharedData(t, data)
 	} else {
 		w.putSecret(t, secret, data)
 	}
-	leaf, err := leafOf(pair)
-	if err != nil {
-		t.Fatal(err)
-	}
+	leaf := must.Get(leafOf(pair))(t)
 	return certs.Fingerprint(leaf.Raw)
 }
 
@@ -210,11 +191,7 @@ func (w *fleet) concludes(t *testing.T, secret, sha256 string) {
 	t.Helper()
 	if sha256 == "" {
 		var there corev1.Secret
-		if err := w.admin.Get(
-			t.Context(), types.NamespacedName{Namespace: devinstall.Namespace, Name: secret}, &there,
-		); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, w.admin.Get(t.Context(), ours(secret), &there))
 		chain, _ := certs.ParseBundle(there.Data[corev1.TLSCertKey])
 		sha256 = certs.Fingerprint(chain[0].Raw)
 	}
@@ -247,14 +224,8 @@ func (w *fleet) concludes(t *testing.T, secret, sha256 string) {
 func (w *fleet) history(t *testing.T) serving.History {
 	t.Helper()
 	var kept corev1.ConfigMap
-	name := types.NamespacedName{Namespace: devinstall.Namespace, Name: w.issuer(t).Status.Objects.RevisionsConfigMap}
-	if err := w.admin.Get(t.Context(), name, &kept); err != nil {
-		t.Fatal(err)
-	}
-	history, err := serving.Read(kept.Data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.admin.Get(t.Context(), ours(w.issuer(t).Status.Objects.RevisionsConfigMap), &kept))
+	history := must.Get(serving.Read(kept.Data))(t)
 	return history
 }
 

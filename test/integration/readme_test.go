@@ -2,7 +2,6 @@ package integration
 
 import (
 	"encoding/base64"
-	"errors"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -34,18 +33,8 @@ func TestReadme(t *testing.T) {
 		"ip-tls set": func() { w.issueAsCertManager(t, "proxy-tls") },
 		"get kubeconfig --from": func() { // the agent publishes it within seconds
 			testkit.Eventually(t, 20*time.Second, func() error {
-				got := w.run(
-					t,
-					w.cli,
-					"get",
-					"kubeconfig",
-					"--from=https://"+w.endpoint(),
-					"--ca-bundle="+filepath.Join(r.dir, "company-ca.pem"),
-				)
-				if got.code != 0 {
-					return errors.New(got.errOut)
-				}
-				return nil
+				return w.run(t, w.cli, "get", "kubeconfig", "--from=https://"+w.endpoint(), "--ca-bundle="+filepath.Join(r.dir, "company-ca.pem")).
+					err()
 			})
 		},
 	})

@@ -2,20 +2,18 @@ package integration
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // badCertificate is a Secret that must never be put into service.
@@ -74,10 +72,7 @@ func TestTheCLIRefuses(t *testing.T) {
 			if bad.data != nil {
 				w.putSecret(t, secret, bad.data)
 			}
-			bundle := filepath.Join(t.TempDir(), "ca.pem")
-			if err := os.WriteFile(bundle, bad.bundle, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			bundle := fileWith(t, "ca.pem", bad.bundle)
 			got := w.asAdmin(t, "ip-tls", "set", "--secret="+secret, "--ca-bundle="+bundle, "--timeout=10s")
 			if got.code != 3 {
 				t.Errorf("it ended with %d, want 3", got.code)
@@ -111,12 +106,7 @@ func TestTheAgentKeepsTheLastKnownGoodOne(t *testing.T) {
 		}
 		t.Run(bad.name, func(t *testing.T) {
 			if bad.data == nil {
-				if err := w.admin.Delete(
-					t.Context(),
-					&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: devinstall.Namespace, Name: "kept-cert"}},
-				); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, w.admin.Delete(t.Context(), &corev1.Secret{ObjectMeta: ourMeta("kept-cert")}))
 			} else {
 				w.putSecret(t, "kept-cert", bad.data)
 			}
@@ -165,18 +155,13 @@ func TestTheGeneratedCertificateComesBack(t *testing.T) {
 // TestTheUpstreamCredentialCanOnlyImpersonate checks the permissions of the proxy's service account at the API server.
 func TestTheUpstreamCredentialCanOnlyImpersonate(t *testing.T) {
 	w := needsCluster(t)
-	identity, err := w.Cluster.ServiceAccountConfig(
+	identity := must.Get(w.Cluster.ServiceAccountConfig(
 		t.Context(),
 		devinstall.Namespace,
 		"pinniped-concierge-impersonation-proxy",
-	)
-	if err != nil {
-		t.Fatal(err)
-	}
+	))(t)
 	path := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := w.Cluster.WriteKubeconfig(path, identity); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.Cluster.WriteKubeconfig(path, identity))
 	for _, question := range [][]string{
 		{"get", "secrets"}, {"create", "pods"}, {"list", "nodes"}, {"create", "tokenreviews.authentication.k8s.io"},
 	} {
@@ -185,17 +170,7 @@ func TestTheUpstreamCredentialCanOnlyImpersonate(t *testing.T) {
 			t.Errorf("%v: %s", question, got.out)
 		}
 	}
-	if got := w.run(
-		t,
-		w.kubectl,
-		"--kubeconfig="+path,
-		"auth",
-		"can-i",
-		"impersonate",
-		"users",
-	); strings.TrimSpace(
-		got.out,
-	) != "yes" {
+	if got := w.kubectlAs(t, path, "auth", "can-i", "impersonate", "users"); strings.TrimSpace(got.out) != "yes" {
 		t.Errorf("impersonate users: %s", got.out)
 	}
 }
@@ -205,25 +180,16 @@ func TestAuditLogNamesEverybody(t *testing.T) {
 	w := needsCluster(t)
 	w.external(t, "corporate-cert", pairData(w.issue(t, "localhost")))
 	kubeconfig := w.userKubeconfig(t, "pinny:password123")
-	w.run(t, w.kubectl, "--kubeconfig="+kubeconfig, "get", "--raw=/api/v1/namespaces/default/configmaps/nobody-reads-this")
+	w.kubectlAs(t, kubeconfig, "get", "--raw=/api/v1/namespaces/default/configmaps/nobody-reads-this")
 	// The proxy denies what pinny may not do, and forwards what everyone may do.
-	w.succeed(t, w.kubectl, "--kubeconfig="+kubeconfig, "get", "--raw=/version?asked-by=pinny")
+	w.kubectlAs(t, kubeconfig, "get", "--raw=/version?asked-by=pinny").ok(t)
 	testkit.Eventually(t, 5*time.Second, func() error {
-		content, err := os.ReadFile(w.Cluster.AuditLog())
-		if err != nil {
-			return err
-		}
-		for line := range strings.Lines(string(content)) {
-			var event struct {
-				RequestURI       string
-				User             struct{ Username string }
-				ImpersonatedUser struct{ Username string }
-			}
-			if err := json.Unmarshal([]byte(line), &event); err != nil || !strings.Contains(event.RequestURI, "asked-by=pinny") {
+		for event := range w.audit(t) {
+			if !strings.Contains(event.RequestURI, "asked-by=pinny") {
 				continue
 			}
 			if event.User.Username != "system:serviceaccount:pinniped-concierge:pinniped-concierge-impersonation-proxy" ||
-				event.ImpersonatedUser.Username != "pinny" {
+				event.as() != "pinny" {
 				t.Fatalf("the audit log names %+v", event)
 			}
 			return nil
@@ -238,15 +204,9 @@ func TestLeadershipMoves(t *testing.T) {
 	good := w.issue(t, "localhost")
 	w.external(t, "corporate-cert", pairData(good))
 	killed, left := w.leader(t)
-	if err := killed.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, killed.Kill())
 	died := time.Now()
-	t.Cleanup(func() {
-		if err := killed.Restart(context.WithoutCancel(t.Context())); err != nil {
-			t.Error(err)
-		}
-	})
+	testkit.Cleanup(t, func() error { return killed.Restart(context.WithoutCancel(t.Context())) })
 	if err := presents(left.ProxyAddress(), good); err != nil {
 		t.Errorf("the replica that is left: %v", err)
 	}

@@ -71,12 +71,11 @@ func TestRestartsInAnyOrder(t *testing.T) {
 		}},
 	} {
 		test.run()
-		testkit.Eventually(t, 40*time.Second, func() error {
-			if got := w.run(t, w.cli, "whoami", "--kubeconfig="+kubeconfig); got.code != 0 {
-				return fmt.Errorf("%s: whoami: %s", test.name, got.errOut)
-			}
-			return nil
-		})
+		testkit.Eventually(
+			t,
+			40*time.Second,
+			func() error { return w.run(t, w.cli, "whoami", "--kubeconfig="+kubeconfig).err() },
+		)
 		renewed := w.issue(t, "localhost")
 		w.putSecret(t, "restarts-cert", pairData(renewed))
 		for i, agent := range w.agents {

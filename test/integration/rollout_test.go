@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -21,6 +20,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // balancer simulates a Service and its kubelet: it probes the readiness of the replicas, and sends each new connection
@@ -35,10 +35,7 @@ type balancer struct {
 
 func startBalancer(t *testing.T, replicas ...*devinstall.Agent) *balancer {
 	t.Helper()
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := must.Get((&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)
 	b := &balancer{listener: listener, replicas: replicas, ready: make([]atomic.Bool, len(replicas))}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	for i := range replicas {
@@ -63,6 +60,16 @@ func (b *balancer) probe(ctx context.Context, i int) {
 		case <-time.After(200 * time.Millisecond):
 		}
 	}
+}
+
+func (b *balancer) waitForAll(t *testing.T) {
+	t.Helper()
+	testkit.Eventually(t, 10*time.Second, func() error {
+		if !b.ready[0].Load() || !b.ready[1].Load() {
+			return errors.New("the balancer does not know yet that the replicas are ready")
+		}
+		return nil
+	})
 }
 
 func (b *balancer) accept(ctx context.Context) {
@@ -122,30 +129,20 @@ func TestARollingRestartLosesNothing(t *testing.T) {
 	}()
 	// They also write an audit log. No line may be missing afterwards.
 	policy := filepath.Join(t.TempDir(), "policy.yaml")
-	if err := os.WriteFile(
+	must.Do(t, os.WriteFile(
 		policy,
 		[]byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules: [{level: Metadata}]\n"),
 		0o600,
-	); err != nil {
-		t.Fatal(err)
-	}
+	))
 	logs := make([]string, 2)
 	for i, name := range []string{"rolled-a", "rolled-b"} {
-		var err error
 		logs[i] = filepath.Join(t.TempDir(), "audit.log")
-		if replicas[i], err = w.StartAgent(t.Context(), name, "shutdownDelay=3s",
-			"audit.policyFile="+policy, "audit.logPath="+logs[i]); err != nil {
-			t.Fatal(err)
-		}
+		replicas[i] = must.Get(w.StartAgent(t.Context(), name, "shutdownDelay=3s",
+			"audit.policyFile="+policy, "audit.logPath="+logs[i]))(t)
 		waitReady(t, replicas[i])
 	}
 	b := startBalancer(t, replicas...)
-	testkit.Eventually(t, 10*time.Second, func() error {
-		if !b.ready[0].Load() || !b.ready[1].Load() {
-			return errors.New("the balancer does not know yet that the replicas are ready")
-		}
-		return nil
-	})
+	b.waitForAll(t)
 
 	load := startLoad(t, w, b.listener.Addr().(*net.TCPAddr).Port)
 	restarts := 0
@@ -158,28 +155,16 @@ func TestARollingRestartLosesNothing(t *testing.T) {
 				}
 				return nil
 			})
-			if err := replica.Restart(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, replica.Restart(t.Context()))
 			waitReady(t, replica)
 			// Like a Deployment: the next one stops when this one is ready.
-			testkit.Eventually(t, 10*time.Second, func() error {
-				if !b.ready[0].Load() || !b.ready[1].Load() {
-					return errors.New("the balancer has not noticed yet")
-				}
-				return nil
-			})
+			b.waitForAll(t)
 			restarts++
 		}
 	}
 	load.stop()
-	t.Logf(
-		"%d requests on %d connections during %d restarts, %d failed",
-		load.requests.Load(),
-		load.dials.Load(),
-		restarts,
-		load.failed.Load(),
-	)
+	t.Logf("%d requests on %d connections during %d restarts, %d failed", load.requests.Load(), load.dials.Load(),
+		restarts, load.failed.Load())
 	if load.failed.Load() != 0 {
 		t.Errorf("%d requests failed", load.failed.Load())
 	}
@@ -196,10 +181,7 @@ func auditedRequests(t *testing.T, user string, paths ...string) int {
 	t.Helper()
 	ids := map[string]bool{}
 	for _, path := range paths {
-		content, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		content := must.Get(os.ReadFile(path))(t)
 		for line := range bytes.Lines(content) {
 			var event struct {
 				AuditID string
@@ -220,9 +202,7 @@ func waitReady(t *testing.T, replica *devinstall.Agent) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	if err := replica.WaitReady(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, replica.WaitReady(ctx))
 }
 
 // load has 16 workers: half use HTTP/1.1 and half HTTP/2; half read and half write.
@@ -233,16 +213,8 @@ type load struct {
 
 func startLoad(t *testing.T, w *world, port int) *load {
 	t.Helper()
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(w.pki.CertPEM())
-	user, err := w.Cluster.User("loader", "system:masters")
-	if err != nil {
-		t.Fatal(err)
-	}
-	identity, err := tls.X509KeyPair(user.CertData, user.KeyData)
-	if err != nil {
-		t.Fatal(err)
-	}
+	roots := trusting(w.pki.CertPEM())
+	identity := w.certificateOf(t, "loader", "system:masters")
 	l := &load{}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	var workers sync.WaitGroup
@@ -270,7 +242,7 @@ func startLoad(t *testing.T, w *world, port int) *load {
 		workers.Go(func() {
 			defer transport.CloseIdleConnections()
 			for ctx.Err() == nil {
-				if err := call(transport, method, url, body); err != nil {
+				if err := call(transport, 30*time.Second, method, url, body); err != nil {
 					l.failed.Add(1)
 					t.Errorf("%s over %s: %v", method, protocol, err)
 				}
@@ -282,8 +254,8 @@ func startLoad(t *testing.T, w *world, port int) *load {
 }
 
 // call sends one request, which the end of the load does not cancel.
-func call(transport http.RoundTripper, method, url, body string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+func call(transport http.RoundTripper, limit time.Duration, method, url, body string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
 	if err != nil {
@@ -301,7 +273,7 @@ func call(transport http.RoundTripper, method, url, body string) error {
 	if err != nil {
 		return err
 	}
-	if response.StatusCode >= http.StatusBadRequest {
+	if response.StatusCode != http.StatusOK && response.StatusCode != http.StatusCreated {
 		return fmt.Errorf("%s: %s", response.Status, said)
 	}
 	return nil

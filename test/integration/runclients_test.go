@@ -17,28 +17,23 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/devcluster/kubelet"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // testClients runs clients of several makes below `pinniped run`, with a kubeconfig that does not say as whom to act.
 // They list, watch, and open streams.
 func (w *world) testClients(t *testing.T, kubeconfig string) {
 	t.Helper()
-	node, err := kubelet.Start(t.Context(), w.Cluster, "node-of-clients")
-	if err != nil {
-		t.Fatal(err)
-	}
+	node := must.Get(kubelet.Start(t.Context(), w.Cluster, "node-of-clients"))(t)
 	t.Cleanup(func() {
 		if err := node.Close(); err != nil {
 			t.Errorf("closing the node: %v", err)
 		}
 	})
 	const pod = "for-clients"
-	err = node.Run(t.Context(), kubelet.Pod{
+	must.Do(t, node.Run(t.Context(), kubelet.Pod{
 		Namespace: "default", Name: pod, Command: []string{"sh", "-c", greet}, Dir: t.TempDir(),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	w.permit(t, "pinny", "*", "configmaps", "pods", "pods/exec", "pods/log", "pods/portforward", "secrets")
 	environment := []string{"TOKEN=pinny:password123", "HTTPS_PROXY=http://127.0.0.1:1", "NO_PROXY=localhost"}
 	run := []string{"run", "--kubeconfig=" + kubeconfig, "--"}
@@ -49,10 +44,8 @@ func (w *world) testClients(t *testing.T, kubeconfig string) {
 	}
 	t.Run("kubectl port-forward", func(t *testing.T) { w.testForward(t, environment, kubeconfig, pod) })
 	t.Run("kubectl as somebody else", func(t *testing.T) {
-		got := w.runWith(t, environment, nil, w.cli, "kubectl", "--kubeconfig="+kubeconfig, "get", "pods", "--as=bob")
-		if got.code == 0 || !strings.Contains(got.errOut, "cannot impersonate another user: omit --as") {
-			t.Errorf("%+v", got)
-		}
+		w.runWith(t, environment, nil, w.cli, "kubectl", "--kubeconfig="+kubeconfig, "get", "pods", "--as=bob").
+			fails(t, "cannot impersonate another user: omit --as")
 	})
 }
 
@@ -66,10 +59,7 @@ func TestClients(t *testing.T) {
 	const pod = "for-clients"
 	s.run(t, pod, greet)
 	testkit.Eventually(t, 20*time.Second, func() error { // a permission may still be cached as refused
-		if got := s.kubectl(t, nil, "get", "secrets,pods"); got.code != 0 {
-			return errors.New(got.errOut)
-		}
-		return nil
+		return s.kubectl(t, nil, "get", "secrets,pods").err()
 	})
 	environment := append(s.environment(), "KUBECONFIG="+s.kubeconfig)
 	for _, client := range clientPrograms(pod) {
@@ -172,30 +162,21 @@ func (w *world) testForward(t *testing.T, environment []string, kubeconfig, pod 
 	command := exec.CommandContext(t.Context(), w.cli, "kubectl", "--kubeconfig="+kubeconfig, "port-forward",
 		"--namespace=default", "--address=127.0.0.1", "pod/"+pod, ":"+port)
 	command.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()}, environment...)
-	out, err := command.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := command.Start(); err != nil {
-		t.Fatal(err)
-	}
+	out := must.Get(command.StdoutPipe())(t)
+	must.Do(t, command.Start())
 	line, err := bufio.NewReader(out).ReadString('\n') // Forwarding from 127.0.0.1:45617 -> 8080
 	words := strings.Fields(line)
 	if err != nil || len(words) != 5 {
 		t.Fatalf("kubectl says %q, %v", line, err)
 	}
 	response, err := (&http.Client{Timeout: 20 * time.Second}).Get("http://" + words[2])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	body, err := io.ReadAll(response.Body)
 	_ = response.Body.Close()
 	if err != nil || string(body) != "hello" {
 		t.Errorf("got %q, %v", body, err)
 	}
-	if err := command.Process.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, command.Process.Signal(os.Interrupt))
 	_ = command.Wait() // by the signal
 	testkit.Eventually(t, 10*time.Second, func() error {
 		conn, err := net.DialTimeout("tcp", words[2], time.Second)

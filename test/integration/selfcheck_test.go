@@ -16,28 +16,19 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // scrape returns the metrics of a replica by name{label="value",...}, as printed.
 func scrape(t *testing.T, agent *devinstall.Agent) map[string]float64 {
 	t.Helper()
-	request, err := http.NewRequestWithContext(
-		t.Context(),
-		http.MethodGet,
-		"http://"+agent.MetricsAddress()+"/metrics",
-		nil,
-	)
-	if err != nil {
-		t.Fatal(err)
-	}
+	request := must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet,
+		"http://"+agent.MetricsAddress()+"/metrics", nil))(t)
 	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer response.Body.Close() //nolint:errcheck // only read
 	found := map[string]float64{}
 	lines := bufio.NewScanner(response.Body)
@@ -55,9 +46,7 @@ func scrape(t *testing.T, agent *devinstall.Agent) map[string]float64 {
 		}
 		found[name] = number
 	}
-	if err := lines.Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, lines.Err())
 	return found
 }
 
@@ -87,23 +76,19 @@ func TestWhatReplicasMeasure(t *testing.T) {
 		}
 	}
 	w.putSecret(t, "measured-cert", pairData(w.issue(t, "elsewhere.example.com")))
-	for _, agent := range w.agents {
-		testkit.Eventually(t, 20*time.Second, func() error {
-			if scrape(t, agent)[`pinniped_agent_serving_certificate_findings{code="NameNotCovered",severity="error"}`] != 1 {
-				return errors.New("no refusal is measured")
-			}
-			return nil
-		})
-	}
+	w.everyReplica(t, 20*time.Second, func(agent *devinstall.Agent) error {
+		if scrape(t, agent)[`pinniped_agent_serving_certificate_findings{code="NameNotCovered",severity="error"}`] != 1 {
+			return errors.New("no refusal is measured")
+		}
+		return nil
+	})
 	w.putSecret(t, "measured-cert", pairData(pair))
-	for _, agent := range w.agents {
-		testkit.Eventually(t, 20*time.Second, func() error {
-			if _, refused := scrape(t, agent)[`pinniped_agent_serving_certificate_findings{code="NameNotCovered",severity="error"}`]; refused {
-				return errors.New("the refusal is still measured")
-			}
-			return nil
-		})
-	}
+	w.everyReplica(t, 20*time.Second, func(agent *devinstall.Agent) error {
+		if _, refused := scrape(t, agent)[`pinniped_agent_serving_certificate_findings{code="NameNotCovered",severity="error"}`]; refused {
+			return errors.New("the refusal is still measured")
+		}
+		return nil
+	})
 	if leaders != 1 {
 		t.Errorf("%v replicas lead", leaders)
 	}
@@ -121,14 +106,12 @@ func TestTheUpstreamCredentialIsWatched(t *testing.T) {
 	w := needsCluster(t)
 	w.external(t, "watched-cert", pairData(w.issue(t, "localhost")))
 	const metric = "pinniped_agent_upstream_credential_excess_rules"
-	for _, agent := range w.agents {
-		testkit.Eventually(t, 20*time.Second, func() error {
-			if rules, known := scrape(t, agent)[metric]; !known || rules != 0 {
-				return fmt.Errorf("as shipped, %v rules are too many (known: %t)", rules, known)
-			}
-			return nil
-		})
-	}
+	w.everyReplica(t, 20*time.Second, func(agent *devinstall.Agent) error {
+		if rules, known := scrape(t, agent)[metric]; !known || rules != 0 {
+			return fmt.Errorf("as shipped, %v rules are too many (known: %t)", rules, known)
+		}
+		return nil
+	})
 	w.waitForStatus(t, "Listening", "")
 
 	binding := &rbacv1.ClusterRoleBinding{
@@ -139,9 +122,7 @@ func TestTheUpstreamCredentialIsWatched(t *testing.T) {
 			{APIGroup: rbacv1.GroupName, Kind: "Group", Name: "system:serviceaccounts:" + devinstall.Namespace},
 		},
 	}
-	if err := w.admin.Create(t.Context(), binding); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.admin.Create(t.Context(), binding))
 	removed := false
 	remove := func() {
 		if !removed {
@@ -155,9 +136,7 @@ func TestTheUpstreamCredentialIsWatched(t *testing.T) {
 	restart := func() {
 		t.Helper()
 		for _, agent := range w.agents {
-			if err := agent.Restart(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, agent.Restart(t.Context()))
 			waitReady(t, agent)
 		}
 	}
@@ -169,19 +148,17 @@ func TestTheUpstreamCredentialIsWatched(t *testing.T) {
 	) {
 		t.Errorf("the status does not name the binding: %s", message)
 	}
-	for _, agent := range w.agents {
-		testkit.Eventually(t, 20*time.Second, func() error {
-			log, err := os.ReadFile(agent.Log())
-			if err != nil {
-				return err
-			}
-			if rules := scrape(t, agent)[metric]; rules == 0 ||
-				!strings.Contains(string(log), `"level":"WARN","msg":"Found excess permissions of the upstream credential"`) {
-				return fmt.Errorf("%v rules, or nothing in the log", rules)
-			}
-			return agent.Ready(t.Context())
-		})
-	}
+	w.everyReplica(t, 20*time.Second, func(agent *devinstall.Agent) error {
+		log, err := os.ReadFile(agent.Log())
+		if err != nil {
+			return err
+		}
+		if rules := scrape(t, agent)[metric]; rules == 0 ||
+			!strings.Contains(string(log), `"level":"WARN","msg":"Found excess permissions of the upstream credential"`) {
+			return fmt.Errorf("%v rules, or nothing in the log", rules)
+		}
+		return agent.Ready(t.Context())
+	})
 
 	remove()
 	restart()
@@ -204,11 +181,7 @@ func TestReadyMeansWithACredential(t *testing.T) {
 		t.Helper()
 		testkit.Eventually(t, 10*time.Second, func() error {
 			var role rbacv1.Role
-			if err := w.admin.Get(
-				ctx,
-				types.NamespacedName{Namespace: devinstall.Namespace, Name: "pinniped-concierge-agent"},
-				&role,
-			); err != nil {
+			if err := w.admin.Get(ctx, ours("pinniped-concierge-agent"), &role); err != nil {
 				return err
 			}
 			found := false
@@ -249,9 +222,7 @@ func TestReadyMeansWithACredential(t *testing.T) {
 		}
 	})
 	permitTokens(t.Context(), false)
-	if err := replica.Restart(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, replica.Restart(t.Context()))
 	testkit.Eventually(t, 20*time.Second, func() error { return presents(replica.ProxyAddress(), good) })
 	for start := time.Now(); time.Since(start) < time.Second; {
 		if replica.Ready(t.Context()) == nil {

@@ -1,7 +1,6 @@
 package integration
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -15,13 +14,11 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // waitForServed waits until the status has the certificate, and this many replicas that serve it.
-func (w *world) waitForServed(
-	t *testing.T,
-	timeout time.Duration,
-	pair *certs.KeyPair,
+func (w *world) waitForServed(t *testing.T, timeout time.Duration, pair *certs.KeyPair,
 	replicas, serving int32,
 ) *configv1alpha1.ServingCertificateStatus {
 	t.Helper()
@@ -58,12 +55,8 @@ func TestStatusShowsWhatIsServed(t *testing.T) {
 	w.waitForServed(t, 20*time.Second, good, 2, 2)
 	testkit.Eventually(t, 20*time.Second, func() error {
 		var events corev1.EventList
-		if err := w.admin.List(
-			t.Context(),
-			&events,
-			client.InNamespace("default"),
-			client.MatchingFields{"involvedObject.kind": "CredentialIssuer"},
-		); err != nil {
+		if err := w.admin.List(t.Context(), &events, client.InNamespace("default"),
+			client.MatchingFields{"involvedObject.kind": "CredentialIssuer"}); err != nil {
 			return err
 		}
 		for _, event := range events.Items {
@@ -80,14 +73,12 @@ func TestStatusShowsWhatIsServed(t *testing.T) {
 		return errors.New("there is no event about the key that does not belong to the certificate")
 	})
 	const metric = `pinniped_agent_serving_certificate_findings{code="KeyMismatch",severity="error"}`
-	for _, agent := range w.agents {
-		testkit.Eventually(t, 10*time.Second, func() error {
-			if scrape(t, agent)[metric] != 1 {
-				return errors.New("the metrics do not tell of it")
-			}
-			return nil
-		})
-	}
+	w.everyReplica(t, 10*time.Second, func(agent *devinstall.Agent) error {
+		if scrape(t, agent)[metric] != 1 {
+			return errors.New("the metrics do not tell of it")
+		}
+		return nil
+	})
 	w.putSecret(t, "told-cert", pairData(next))
 	w.waitForServed(t, 20*time.Second, next, 2, 2)
 
@@ -96,30 +87,19 @@ func TestStatusShowsWhatIsServed(t *testing.T) {
 	}
 
 	_, follower := w.leader(t)
-	if err := follower.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, follower.Kill())
 	w.waitForServed(t, 70*time.Second, next, 1, 1)
-	if err := follower.Restart(context.WithoutCancel(t.Context())); err != nil {
-		t.Fatal(err)
-	}
+	start(t, follower)
 	w.waitForServed(t, 30*time.Second, next, 2, 2)
 	// A replica that stops cleanly is removed from the status within seconds.
-	if err := follower.Stop(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, follower.Stop())
 	w.waitForServed(t, 10*time.Second, next, 1, 1)
-	if err := follower.Restart(context.WithoutCancel(t.Context())); err != nil {
-		t.Fatal(err)
-	}
+	start(t, follower)
 	w.waitForServed(t, 30*time.Second, next, 2, 2)
 }
 
 func fingerprint(t *testing.T, pair *certs.KeyPair) string {
 	t.Helper()
-	certificate, err := leafOf(pair)
-	if err != nil {
-		t.Fatal(err)
-	}
+	certificate := must.Get(leafOf(pair))(t)
 	return certs.Fingerprint(certificate.Raw)
 }

@@ -2,9 +2,7 @@ package integration
 
 import (
 	"bufio"
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -20,10 +18,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
 	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
 	"github.com/pinniped-toolkit/pinniped/internal/kubeversion"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 const userAccounts = "pinniped-concierge-users"
@@ -31,26 +31,11 @@ const userAccounts = "pinniped-concierge-users"
 // accountTokens returns its own world: a cluster with no load balancer, no signer and no proxy.
 func accountTokens(t *testing.T) *world {
 	t.Helper()
-	needsCluster(t)
-	w, err := newWorld(t.Context(), t.TempDir())
-	if w != nil && w.Installation != nil {
-		t.Cleanup(func() {
-			if err := w.Cluster.Stop(); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Install(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	w := ownWorld(t, devcluster.Options{})
+	must.Do(t, w.Install(t.Context()))
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
-	if err := w.startAll(ctx, nil, "agent-tokens"); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.startAll(ctx, nil, "agent-tokens"))
 	return w
 }
 
@@ -58,7 +43,7 @@ func accountTokens(t *testing.T) *world {
 func (w *world) setTokens(t *testing.T, mode configv1alpha1.ServiceAccountTokensMode) {
 	t.Helper()
 	testkit.Eventually(t, 10*time.Second, func() error { // the agent also writes the status
-		issuer := w.signingIssuer(t)
+		issuer := w.issuer(t)
 		issuer.Spec.ImpersonationProxy.Mode = configv1alpha1.ImpersonationProxyModeDisabled
 		issuer.Spec.ServiceAccountTokens = &configv1alpha1.ServiceAccountTokensSpec{Mode: mode}
 		return w.admin.Update(t.Context(), issuer)
@@ -73,7 +58,7 @@ func (w *world) waitForTokens(
 	t.Helper()
 	testkit.Eventually(t, time.Minute, func() error {
 		strategy = configv1alpha1.CredentialIssuerStrategy{}
-		for _, listed := range w.signingIssuer(t).Status.Strategies {
+		for _, listed := range w.issuer(t).Status.Strategies {
 			if listed.Type == configv1alpha1.StrategyServiceAccountToken {
 				strategy = listed
 			}
@@ -91,13 +76,9 @@ func (w *world) setGroups(t *testing.T, groups string) {
 	t.Helper()
 	var secret corev1.Secret
 	key := types.NamespacedName{Namespace: devinstall.LocalUserNamespace, Name: "pinny"}
-	if err := w.admin.Get(t.Context(), key, &secret); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.admin.Get(t.Context(), key, &secret))
 	secret.Data["groups"] = []byte(groups)
-	if err := w.admin.Update(t.Context(), &secret); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.admin.Update(t.Context(), &secret))
 }
 
 // TestLoginsByTokensOfServiceAccounts logs users in on a cluster with no load balancer, no proxy and no signer.
@@ -130,9 +111,7 @@ func TestLoginsByTokensOfServiceAccounts(t *testing.T) {
 			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "views"},
 		},
 	} {
-		if err := w.admin.Create(t.Context(), object); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, w.admin.Create(t.Context(), object))
 	}
 	dir := t.TempDir()
 	user := filepath.Join(dir, "user.yaml")
@@ -142,15 +121,12 @@ func TestLoginsByTokensOfServiceAccounts(t *testing.T) {
 	}
 
 	t.Run("stock kubectl", func(t *testing.T) {
-		if out := w.succeed(t, w.kubectl, "--kubeconfig="+user, "auth", "whoami", "--output=json"); !strings.Contains(
+		if out := w.kubectlAs(t, user, "auth", "whoami", "--output=json").ok(t).out; !strings.Contains(
 			out, `"username": "pinny"`) || !strings.Contains(out, `"group-for-mtls"`) {
 			t.Errorf("kubectl is %s", out)
 		}
-		w.succeed(t, w.kubectl, "--kubeconfig="+user, "get", "configmaps", "--namespace=default")
-		if denied := w.run(t, w.kubectl, "--kubeconfig="+user, "get", "secrets"); denied.code == 0 ||
-			!strings.Contains(denied.errOut, `User "pinny" cannot list resource "secrets"`) {
-			t.Errorf("kubectl reads Secrets: %+v", denied)
-		}
+		w.kubectlAs(t, user, "get", "configmaps", "--namespace=default").ok(t)
+		w.kubectlAs(t, user, "get", "secrets").fails(t, `User "pinny" cannot list resource "secrets"`)
 	})
 	t.Run("the audit log names the account and the user", func(t *testing.T) {
 		if !w.auditedAs(t, "system:serviceaccount:"+userAccounts+":pinniped-user-", "pinny") {
@@ -168,10 +144,8 @@ func TestLoginsByTokensOfServiceAccounts(t *testing.T) {
 	})
 	t.Run("any client", func(t *testing.T) {
 		everybody := filepath.Join(dir, "everybody.yaml")
-		if got := w.asAdmin(t, "get", "kubeconfig", "--static-token-env=TOKEN", "--concierge-mode=ServiceAccountToken",
-			"--no-impersonation", "--output="+everybody); got.code != 0 {
-			t.Fatal(got.errOut)
-		}
+		w.asAdmin(t, "get", "kubeconfig", "--static-token-env=TOKEN", "--concierge-mode=ServiceAccountToken",
+			"--no-impersonation", "--output="+everybody).ok(t)
 		w.testClients(t, everybody)
 		got := w.runWith(t, []string{"TOKEN=pinny:password123"}, nil, w.cli,
 			"kubectl", "--kubeconfig", everybody, "auth", "whoami", "--output=jsonpath={.status.userInfo.username}")
@@ -181,16 +155,10 @@ func TestLoginsByTokensOfServiceAccounts(t *testing.T) {
 	})
 	t.Run("a group that is gone", func(t *testing.T) {
 		w.setGroups(t, "other")
-		got := w.run(t, w.kubectl, "--kubeconfig="+user, "get", "configmaps")
-		if got.code == 0 || !strings.Contains(got.errOut, "your kubeconfig is out of date") {
-			t.Errorf("kubectl: %+v", got)
-		}
+		w.kubectlAs(t, user, "get", "configmaps").fails(t, "your kubeconfig is out of date")
 		environment := []string{"KUBECONFIG=" + user, "PINNIPED_UPDATE_KUBECONFIG=true"}
-		if got := w.runWith(t, environment, nil, w.kubectl, "get", "configmaps"); got.code == 0 ||
-			!strings.Contains(got.errOut, "is now up to date: run the command again") {
-			t.Errorf("kubectl that updates its kubeconfig: %+v", got)
-		}
-		out := w.succeed(t, w.kubectl, "--kubeconfig="+user, "auth", "whoami", "--output=jsonpath={.status.userInfo.groups}")
+		w.runWith(t, environment, nil, w.kubectl, "get", "configmaps").fails(t, "is now up to date: run the command again")
+		out := w.kubectlAs(t, user, "auth", "whoami", "--output=jsonpath={.status.userInfo.groups}").ok(t).out
 		if strings.Contains(out, "group-for-mtls") || !strings.Contains(out, "other") {
 			t.Errorf("the groups are %s", out)
 		}
@@ -201,26 +169,17 @@ func TestLoginsByTokensOfServiceAccounts(t *testing.T) {
 		w.waitForTokens(t, "")
 		var accounts corev1.ServiceAccountList
 		var roles rbacv1.ClusterRoleList
-		if err := w.admin.List(t.Context(), &accounts, client.InNamespace(userAccounts)); err != nil {
-			t.Fatal(err)
-		}
-		if err := w.admin.List(t.Context(), &roles, client.HasLabels{"concierge.pinniped.dev/user-accounts"}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, w.admin.List(t.Context(), &accounts, client.InNamespace(userAccounts)))
+		must.Do(t, w.admin.List(t.Context(), &roles, client.HasLabels{"concierge.pinniped.dev/user-accounts"}))
 		if len(accounts.Items)+len(roles.Items) > 0 {
 			t.Errorf("left: %d service accounts, %d ClusterRoles", len(accounts.Items), len(roles.Items))
 		}
-		if got := w.run(t, w.kubectl, "--kubeconfig="+user, "get", "configmaps"); got.code == 0 ||
-			!strings.Contains(got.errOut, "this cluster issues no service account tokens") {
-			t.Errorf("kubectl: %+v", got)
-		}
+		w.kubectlAs(t, user, "get", "configmaps").fails(t, "this cluster issues no service account tokens")
 		w.setTokens(t, configv1alpha1.ServiceAccountTokensModeEnabled)
 		w.waitForTokens(t, configv1alpha1.ReasonIssuingTokens)
 		fresh := filepath.Join(t.TempDir(), "fresh.yaml")
-		if got := w.asAdmin(t, "get", "kubeconfig", "--static-token=pinny:password123", "--output="+fresh); got.code != 0 {
-			t.Fatal(got.errOut)
-		}
-		w.succeed(t, w.kubectl, "--kubeconfig="+fresh, "get", "configmaps", "--namespace=default")
+		w.asAdmin(t, "get", "kubeconfig", "--static-token=pinny:password123", "--output="+fresh).ok(t)
+		w.kubectlAs(t, fresh, "get", "configmaps", "--namespace=default").ok(t)
 		if out := r.types(t, blocks[3]); !strings.Contains(out, `" deleted`) {
 			t.Errorf("no service account was deleted: %s", out)
 		}
@@ -233,54 +192,33 @@ func TestLoginsByTokensOfServiceAccounts(t *testing.T) {
 func (w *world) testRemoval(t *testing.T) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "pinny.yaml")
-	if got := w.asAdmin(t, "get", "kubeconfig", "--static-token=pinny:password123", "--output="+path); got.code != 0 {
-		t.Fatal(got.errOut)
-	}
+	w.asAdmin(t, "get", "kubeconfig", "--static-token=pinny:password123", "--output="+path).ok(t)
 	command := exec.CommandContext(t.Context(), w.cli, "run", "--kubeconfig="+path, "--", "sh", "-c",
 		`while read line; do kubectl auth whoami --output=name >/dev/null 2>&1; echo $?; done`)
 	command.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()}
-	in, err := command.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := command.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := command.Start(); err != nil {
-		t.Fatal(err)
-	}
+	in := must.Get(command.StdinPipe())(t)
+	out := must.Get(command.StdoutPipe())(t)
+	must.Do(t, command.Start())
 	answers := bufio.NewReader(out)
 	ask := func() string {
 		t.Helper()
-		if _, err := io.WriteString(in, "\n"); err != nil {
-			t.Fatal(err)
-		}
-		answer, err := answers.ReadString('\n')
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Get(io.WriteString(in, "\n"))(t)
+		answer := must.Get(answers.ReadString('\n'))(t)
 		return strings.TrimSpace(answer)
 	}
 	if got := ask(); got != "0" {
 		t.Fatalf("kubectl ended with %s", got)
 	}
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: devinstall.LocalUserNamespace, Name: "pinny"}}
-	if err := w.admin.Delete(t.Context(), secret); err != nil {
-		t.Fatal(err)
-	}
-	if got := w.run(t, w.kubectl, "--kubeconfig="+path, "auth", "whoami"); got.code == 0 {
+	must.Do(t, w.admin.Delete(t.Context(), secret))
+	if got := w.kubectlAs(t, path, "auth", "whoami"); got.code == 0 {
 		t.Error("a user who is removed logs in")
 	}
 	var accounts corev1.ServiceAccountList
-	if err := w.admin.List(t.Context(), &accounts, client.InNamespace(userAccounts)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.admin.List(t.Context(), &accounts, client.InNamespace(userAccounts)))
 	for i := range accounts.Items {
 		if accounts.Items[i].Annotations["concierge.pinniped.dev/username"] == "pinny" {
-			if err := w.admin.Delete(t.Context(), &accounts.Items[i]); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, w.admin.Delete(t.Context(), &accounts.Items[i]))
 		}
 	}
 	testkit.Eventually(t, 30*time.Second, func() error { // the API server caches accepted tokens for ten seconds
@@ -289,9 +227,7 @@ func (w *world) testRemoval(t *testing.T) {
 		}
 		return nil
 	})
-	if err := in.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, in.Close())
 	if err := command.Wait(); err != nil {
 		t.Error(err)
 	}
@@ -300,17 +236,8 @@ func (w *world) testRemoval(t *testing.T) {
 // auditedAs reports whether a user whose name has the prefix impersonated another one, according to the audit log.
 func (w *world) auditedAs(t *testing.T, userPrefix, as string) bool {
 	t.Helper()
-	log, err := os.ReadFile(w.Cluster.AuditLog())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range bytes.Lines(log) {
-		var event struct {
-			User             struct{ Username string }
-			ImpersonatedUser struct{ Username string }
-		}
-		if json.Unmarshal(line, &event) == nil && strings.HasPrefix(event.User.Username, userPrefix) &&
-			event.ImpersonatedUser.Username == as {
+	for event := range w.audit(t) {
+		if strings.HasPrefix(event.User.Username, userPrefix) && event.as() == as {
 			return true
 		}
 	}

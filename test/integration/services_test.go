@@ -7,9 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
@@ -20,9 +18,7 @@ func TestTheServiceFollowsTheConfiguration(t *testing.T) {
 	w := needsCluster(t)
 	w.generatedOnly(t)
 	const annotation = "example.com/pool"
-	name := types.NamespacedName{
-		Namespace: devinstall.Namespace, Name: "pinniped-concierge-impersonation-proxy-cluster-ip",
-	}
+	name := ours("pinniped-concierge-impersonation-proxy-cluster-ip")
 	for _, pool := range []string{"one", "two"} {
 		w.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) {
 			s.Service = configv1alpha1.ImpersonationProxyServiceSpec{

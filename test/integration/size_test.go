@@ -17,6 +17,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // TestMemoryDoesNotGrowWithTheCluster fills the cluster with nodes, and the agent's namespace with Secrets that it does
@@ -64,9 +65,7 @@ func TestMemoryDoesNotGrowWithTheCluster(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 
 	// Only mode auto reads the nodes.
 	auto := func(s *configv1alpha1.ImpersonationProxySpec) { s.Mode = configv1alpha1.ImpersonationProxyModeAuto }
@@ -78,9 +77,7 @@ func TestMemoryDoesNotGrowWithTheCluster(t *testing.T) {
 			Labels: map[string]string{"filler": "x", "node-role.kubernetes.io/control-plane": ""},
 		},
 	}
-	if err := w.admin.Create(t.Context(), plane); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.admin.Create(t.Context(), plane))
 	waitLonger := func(reason configv1alpha1.StrategyReason) {
 		t.Helper()
 		testkit.Eventually(t, 40*time.Second, func() error {
@@ -91,9 +88,7 @@ func TestMemoryDoesNotGrowWithTheCluster(t *testing.T) {
 		})
 	}
 	waitLonger("Disabled")
-	if err := w.admin.Delete(t.Context(), plane); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.admin.Delete(t.Context(), plane))
 	waitLonger("Listening")
 
 	const limit = 8 << 20 // all Secrets are 20 MB, all nodes 2 MB
@@ -106,33 +101,18 @@ func TestMemoryDoesNotGrowWithTheCluster(t *testing.T) {
 			}
 			return nil
 		})
-		t.Logf(
-			"replica %d: heap of %d kB before, %d kB with %d nodes and %d Secrets",
-			i,
-			before[i]>>10,
-			after>>10,
-			nodes,
-			secrets,
-		)
+		t.Logf("replica %d: heap of %d kB before, %d kB with %d nodes and %d Secrets", i, before[i]>>10, after>>10, nodes,
+			secrets)
 	}
 }
 
 // heap returns the size of an agent's objects after a garbage collection, in bytes.
 func heap(t *testing.T, agent *devinstall.Agent) int64 {
 	t.Helper()
-	request, err := http.NewRequestWithContext(
-		t.Context(),
-		http.MethodGet,
-		"http://"+agent.MetricsAddress()+"/debug/pprof/heap?gc=1",
-		nil,
-	)
-	if err != nil {
-		t.Fatal(err)
-	}
+	request := must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet,
+		"http://"+agent.MetricsAddress()+"/debug/pprof/heap?gc=1", nil))(t)
 	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if err := response.Body.Close(); err != nil || response.StatusCode != http.StatusOK {
 		t.Fatalf("collecting garbage: %s (%v)", response.Status, err)
 	}

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // TestStreamsLeaveNothingBehind ends two thousand streams abruptly in every way, and checks what the agent, the API
@@ -144,9 +145,7 @@ func (s *streams) kill(t *testing.T, pod string, count int) {
 		if got := running.next(t); got != "open" {
 			t.Errorf("kubectl says %q: %s", got, running.errOut)
 		}
-		if err := running.Process.Kill(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, running.Process.Kill())
 		running.finished(t)
 	}
 }
@@ -171,10 +170,7 @@ func (s *streams) settled(t *testing.T) int {
 // openFiles returns the number of a process's files and sockets.
 func openFiles(t *testing.T, pid int) int {
 	t.Helper()
-	entries, err := os.ReadDir(filepath.Join("/proc", strconv.Itoa(pid), "fd"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	entries := must.Get(os.ReadDir(filepath.Join("/proc", strconv.Itoa(pid), "fd")))(t)
 	count := 0
 	for _, entry := range entries {
 		target, err := os.Readlink(filepath.Join("/proc", strconv.Itoa(pid), "fd", entry.Name()))

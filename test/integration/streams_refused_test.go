@@ -3,7 +3,6 @@ package integration
 import (
 	"bufio"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -55,12 +54,8 @@ func TestStreamsNeedPermission(t *testing.T) {
 					{"POST", spdyHeaders(subresource), test.spdy},
 				} {
 					want := fmt.Sprintf(
-						`pods "%s" is forbidden: User "%s" cannot %s resource "pods/%s" in API group "" in the namespace "default"`,
-						pod,
-						test.user,
-						test.lacks[ask.method],
-						subresource,
-					)
+						`pods "%s" is forbidden: User "%s" cannot %s resource "pods/%s" in API group "" in the namespace "default"`, pod,
+						test.user, test.lacks[ask.method], subresource)
 					testkit.Eventually(t, 5*time.Second, func() error { // permissions take effect soon
 						said, err := askForStream(t, s, config, ask.method, pod+"/"+path, ask.upgrade)
 						switch {
@@ -79,18 +74,8 @@ func TestStreamsNeedPermission(t *testing.T) {
 				}
 			}
 			for _, protocol := range streamProtocols {
-				got := s.runWith(
-					t,
-					protocol.environment,
-					nil,
-					s.world.kubectl,
-					"--kubeconfig="+kubeconfig,
-					"exec",
-					pod,
-					"--",
-					"echo",
-					"in",
-				)
+				got := s.runWith(t, protocol.environment, nil, s.world.kubectl, "--kubeconfig="+kubeconfig, "exec", pod, "--",
+					"echo", "in")
 				if test.spdy { // by websocket or, as a fallback, SPDY
 					if got.code != 0 || got.out != "in\n" {
 						t.Errorf("kubectl exec by %s ended with %d: %s", protocol.name, got.code, got.errOut)
@@ -162,8 +147,7 @@ func (w *world) dial(config *rest.Config, address string) (*tls.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(config.CAData)
+	roots := trusting(config.CAData)
 	plain, err := net.Dial("tcp", address)
 	if err != nil {
 		return nil, err
@@ -177,13 +161,8 @@ func (w *world) dial(config *rest.Config, address string) (*tls.Conn, error) {
 // requestStream requests an upgrade, and reads the head of the response. Nothing of the stream is lost: the server
 // sends nothing before the client does.
 func requestStream(connection net.Conn, method, path, upgrade string) (*http.Response, error) {
-	if _, err := fmt.Fprintf(
-		connection,
-		"%s /api/v1/namespaces/default/pods/%s HTTP/1.1\r\nHost: localhost\r\n%s\r\n",
-		method,
-		path,
-		upgrade,
-	); err != nil {
+	if _, err := fmt.Fprintf(connection, "%s /api/v1/namespaces/default/pods/%s HTTP/1.1\r\nHost: localhost\r\n%s\r\n",
+		method, path, upgrade); err != nil {
 		return nil, err
 	}
 	return http.ReadResponse(bufio.NewReader(connection), &http.Request{Method: method})

@@ -8,7 +8,6 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -24,12 +23,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 const generatedSecret = "pinniped-concierge-impersonation-proxy-tls-serving-certificate"
@@ -41,20 +40,12 @@ func TestTransitions(t *testing.T) {
 	w.generatedOnly(t)
 	generatedBundle := w.publishedBundle(t)
 	other := newCA(t, "Another CA", time.Now())
-	roots := x509.NewCertPool()
-	for _, bundle := range [][]byte{generatedBundle, w.pki.CertPEM(), other.CertPEM()} {
-		roots.AppendCertsFromPEM(bundle)
-	}
+	roots := trusting(generatedBundle, w.pki.CertPEM(), other.CertPEM())
 	leader, _ := w.leader(t)
 	logged := w.logFrom(t, leader)
 	load := w.load(t, roots)
 
 	a, b := w.issue(t, "localhost"), issueAt(t, other, time.Now(), 90*24*time.Hour, "localhost")
-	withCA := func(pair *certs.KeyPair, bundle []byte) map[string][]byte {
-		data := pairData(pair)
-		data["ca.crt"] = bundle
-		return data
-	}
 	w.putSecret(t, "transition-a", withCA(a, w.pki.CertPEM()))
 	w.putSecret(t, "transition-b", withCA(b, other.CertPEM()))
 	use := func(secret string) {
@@ -146,9 +137,11 @@ func TestTransitions(t *testing.T) {
 		w.putSecret(t, "transition-b", withCA(first, other.CertPEM()))
 		served(first, other.CertPEM())
 		w.putSecret(t, "transition-b", withCA(second, other.CertPEM()))
-		for _, agent := range w.agents {
-			testkit.Eventually(t, 20*time.Second, func() error { return presentsChain(agent.ProxyAddress(), second.CertPEM) })
-		}
+		w.everyReplica(
+			t,
+			20*time.Second,
+			func(agent *devinstall.Agent) error { return presentsChain(agent.ProxyAddress(), second.CertPEM) },
+		)
 		b = second
 	})
 	step("the name of the generated Secret", func() {
@@ -163,15 +156,7 @@ func TestTransitions(t *testing.T) {
 		// The user's Secret has the name of the generated one, and the agent does not overwrite it.
 		w.deleteSecret(t, generatedSecret)
 		w.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) { s.TLS = nil })
-		for _, agent := range w.agents {
-			testkit.Eventually(t, 30*time.Second, func() error {
-				certificate, err := presented(agent.ProxyAddress())
-				if err == nil && certificate.Issuer.CommonName != "Pinniped Impersonation Proxy Serving CA" {
-					err = fmt.Errorf("a certificate of %s is served", certificate.Issuer)
-				}
-				return err
-			})
-		}
+		w.everyReplica(t, 30*time.Second, presentsGenerated)
 		testkit.Eventually(t, 20*time.Second, func() error {
 			if w.strategy(t).Reason != configv1alpha1.ReasonListening || !bytes.Equal(w.publishedBundle(t), generatedBundle) {
 				return errors.New("another CA than before is published")
@@ -244,9 +229,7 @@ func TestExpiryWhileServing(t *testing.T) {
 func TestFreshInstallWithAnExternalCertificate(t *testing.T) {
 	w := needsCluster(t)
 	pair := w.issue(t, "localhost")
-	data := pairData(pair)
-	data["ca.crt"] = w.pki.CertPEM()
-	w.putSecret(t, "fresh-external", data)
+	w.putSecret(t, "fresh-external", withCA(pair, w.pki.CertPEM()))
 	issuer := &configv1alpha1.CredentialIssuer{
 		ObjectMeta: metav1.ObjectMeta{Name: "fresh-config"},
 		Spec: configv1alpha1.CredentialIssuerSpec{ImpersonationProxy: &configv1alpha1.ImpersonationProxySpec{
@@ -256,12 +239,9 @@ func TestFreshInstallWithAnExternalCertificate(t *testing.T) {
 			TLS:              &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: "fresh-external"},
 		}},
 	}
-	if err := w.admin.Create(t.Context(), issuer); err != nil {
-		t.Fatal(err)
-	}
-	w.removeAfterwards(t, issuer)
+	w.create(t, issuer)
 	w.mayRecord(t, "fresh-revisions")
-	agent, err := w.StartAgent(
+	agent := must.Get(w.StartAgent(
 		t.Context(),
 		"fresh",
 		"appName=fresh",
@@ -271,18 +251,9 @@ func TestFreshInstallWithAnExternalCertificate(t *testing.T) {
 		"names.impersonationTLSCertificateSecret=fresh-tls",
 		"names.impersonationCACertificateSecret=fresh-ca",
 		"names.impersonationSignerSecret=fresh-signer",
-	)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := agent.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	if err := w.PointAt(t.Context(), w.agents[0]); err != nil {
-		t.Fatal(err)
-	}
+	))(t)
+	testkit.Cleanup(t, agent.Stop)
+	must.Do(t, w.PointAt(t.Context(), w.agents[0]))
 	testkit.Eventually(t, 40*time.Second, func() error {
 		return errors.Join(presents(agent.ProxyAddress(), pair), agent.Ready(t.Context()))
 	})
@@ -319,8 +290,8 @@ func TestFreshInstallWithAnExternalCertificate(t *testing.T) {
 // mayRecord lets the agent keep its revision history in a ConfigMap with another name than the shipped one.
 func (w *world) mayRecord(t *testing.T, name string) {
 	t.Helper()
-	meta := metav1.ObjectMeta{Namespace: devinstall.Namespace, Name: name}
-	for _, object := range []client.Object{
+	meta := ourMeta(name)
+	w.create(t,
 		&rbacv1.Role{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{{
 			APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{name},
 			Verbs: []string{"create", "get", "patch"},
@@ -331,35 +302,17 @@ func (w *world) mayRecord(t *testing.T, name string) {
 				Kind: rbacv1.ServiceAccountKind, Namespace: devinstall.Namespace, Name: devinstall.AgentAccount,
 			}},
 		},
-	} {
-		if err := w.admin.Create(t.Context(), object); err != nil {
-			t.Fatal(err)
-		}
-		w.removeAfterwards(t, object)
-	}
+	)
 }
 
 // writtenSecrets returns the names of Secrets in the agent's namespace that the agent tried to create or change,
 // according to the audit log.
-func (w *world) writtenSecrets(t *testing.T) []string {
+func (w *world) writtenSecrets(t *testing.T) (names []string) {
 	t.Helper()
-	content, err := os.ReadFile(w.Cluster.AuditLog())
-	if err != nil {
-		t.Fatal(err)
-	}
-	var names []string
-	for line := range strings.Lines(string(content)) {
-		var event struct {
-			Verb      string
-			User      struct{ Username string }
-			ObjectRef struct{ Resource, Namespace, Name string }
-		}
-		if err := json.Unmarshal([]byte(line), &event); err != nil {
-			continue // the last line may be partly written
-		}
-		if slices.Contains([]string{"create", "patch", "update"}, event.Verb) && event.ObjectRef.Resource == "secrets" &&
-			event.ObjectRef.Namespace == devinstall.Namespace && event.User.Username == "system:serviceaccount:pinniped-concierge:pinniped-concierge" {
-			names = append(names, event.ObjectRef.Name)
+	for event := range w.audit(t) {
+		if ref := event.ObjectRef; slices.Contains([]string{"create", "patch", "update"}, event.Verb) &&
+			ref.Resource == "secrets" && ref.Namespace == devinstall.Namespace && event.User.Username == agentUser {
+			names = append(names, ref.Name)
 		}
 	}
 	return names
@@ -368,7 +321,7 @@ func (w *world) writtenSecrets(t *testing.T) []string {
 func (w *world) secretExists(t *testing.T, name string) bool {
 	t.Helper()
 	var secret corev1.Secret
-	err := w.admin.Get(t.Context(), types.NamespacedName{Namespace: devinstall.Namespace, Name: name}, &secret)
+	err := w.admin.Get(t.Context(), ours(name), &secret)
 	if err != nil && !apierrors.IsNotFound(err) {
 		t.Fatal(err)
 	}
@@ -387,22 +340,14 @@ func (w *world) waitForNoSecret(t *testing.T, name string) {
 
 func (w *world) deleteSecret(t *testing.T, name string) {
 	t.Helper()
-	if err := w.admin.Delete(
-		t.Context(),
-		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: devinstall.Namespace, Name: name}},
-	); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.admin.Delete(t.Context(), &corev1.Secret{ObjectMeta: ourMeta(name)}))
 }
 
 // logFrom returns a function that finds the log lines of an agent, from now on, that contain all parts, by line number.
 func (*world) logFrom(t *testing.T, agent *devinstall.Agent) func(parts ...string) []int {
 	t.Helper()
 	read := func() string {
-		content, err := os.ReadFile(agent.Log())
-		if err != nil {
-			t.Fatal(err)
-		}
+		content := must.Get(os.ReadFile(agent.Log()))(t)
 		return string(content)
 	}
 	before := len(read())
@@ -445,28 +390,13 @@ type line struct {
 
 func newLine(t *testing.T, root *certs.CA) *line {
 	t.Helper()
-	keyPEM, err := root.KeyPEM()
-	if err != nil {
-		t.Fatal(err)
-	}
+	keyPEM := must.Get(root.KeyPEM())(t)
 	block, _ := pem.Decode(keyPEM)
-	rootKey, err := x509.ParsePKCS8PrivateKey(block.Bytes)
-	if err != nil {
-		t.Fatal(err)
-	}
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rootKey := must.Get(x509.ParsePKCS8PrivateKey(block.Bytes))(t)
+	key := must.Get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
 	l := &line{root: root.Certificate(), rootKey: rootKey, key: key}
-	der, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ca, err := certs.LoadCA(l.intermediate(t), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	der := must.Get(x509.MarshalPKCS8PrivateKey(key))(t)
+	ca := must.Get(certs.LoadCA(l.intermediate(t), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})))(t)
 	l.leaf = issueAt(t, ca, time.Now(), 24*time.Hour, "localhost")
 	return l
 }
@@ -475,13 +405,51 @@ func newLine(t *testing.T, root *certs.CA) *line {
 func (l *line) intermediate(t *testing.T) []byte {
 	t.Helper()
 	l.issued++
-	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
+	der := must.Get(x509.CreateCertificate(rand.Reader, &x509.Certificate{
 		SerialNumber: big.NewInt(1000 + l.issued), Subject: pkix.Name{CommonName: "Intermediate"},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(48 * time.Hour),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
-	}, l.root, l.key.Public(), l.rootKey)
-	if err != nil {
-		t.Fatal(err)
-	}
+	}, l.root, l.key.Public(), l.rootKey))(t)
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+}
+
+// TestAWrongNameWithoutVerification sets spec.impersonationProxy.tls without verification, as objects for Pinniped do.
+// A certificate for another name does not replace a good one, whether generated or external, also when a replica
+// restarts. Clients are not affected. With verification Warn, the agent serves it.
+func TestAWrongNameWithoutVerification(t *testing.T) {
+	w := needsCluster(t)
+	w.generatedOnly(t)
+	good, wrong := w.issue(t, "localhost"), w.issue(t, "elsewhere.example.com")
+	w.putSecret(t, "unverified-good", withCA(good, w.pki.CertPEM()))
+	w.putSecret(t, "unverified-wrong", withCA(wrong, w.pki.CertPEM()))
+	use := func(secret string, verification configv1alpha1.TLSVerification) {
+		t.Helper()
+		w.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) {
+			s.TLS = &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: secret, Verification: verification}
+		})
+	}
+
+	generated := must.Get(presented(w.agents[0].ProxyAddress()))(t)
+	use("unverified-wrong", "")
+	w.waitForStatus(t, "ErrorDuringSetup", string(certs.NameNotCovered))
+	for _, agent := range w.agents {
+		if now, err := presented(agent.ProxyAddress()); err != nil || !now.Equal(generated) {
+			t.Errorf("the generated certificate was replaced: %v", err)
+		}
+	}
+
+	use("unverified-good", "")
+	w.waitForServed(t, 20*time.Second, good, 2, 2)
+	use("unverified-wrong", "")
+	w.waitForStatus(t, "ErrorDuringSetup", string(certs.NameNotCovered))
+	_, follower := w.leader(t)
+	kill(t, follower)
+	w.allPresent(t, 30*time.Second, good)
+
+	use("unverified-wrong", configv1alpha1.VerificationWarn)
+	w.waitForServed(t, 60*time.Second, wrong, 2, 2)
+	w.waitForStatus(t, "Listening", string(certs.NameNotCovered))
+	use("unverified-wrong", "") // no better certificate is in service
+	w.waitForStatus(t, "Listening", string(certs.NameNotCovered))
+	w.generatedOnly(t)
 }

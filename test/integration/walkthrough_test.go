@@ -17,6 +17,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
 	authenticationv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/authentication/v1alpha1"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // TestHowToWalkthrough runs the walkthrough without the containers. As on kind, the proxy is disabled at first.
@@ -33,14 +34,9 @@ func TestHowToWalkthrough(t *testing.T) {
 	w.waitForStatus(t, "Disabled", "")
 	w.onlyNow(t)
 
-	hash, err := bcrypt.GenerateFromPassword([]byte("password123"), bcrypt.MinCost)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hash := must.Get(bcrypt.GenerateFromPassword([]byte("password123"), bcrypt.MinCost))(t)
 	pinny := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: devinstall.LocalUserNamespace, Name: "pinny"}}
-	if err := w.admin.Delete(t.Context(), pinny); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.admin.Delete(t.Context(), pinny))
 	t.Cleanup(func() { // the other tests need this user
 		err := w.createUser(context.WithoutCancel(t.Context()), "pinny", string(hash), "group-for-mtls")
 		if err != nil && !apierrors.IsAlreadyExists(err) {
@@ -86,10 +82,8 @@ func TestWalkthroughScript(t *testing.T) {
 	if _, err := os.Stat("/usr/bin/kind"); err == nil {
 		t.Skip("kind is in /usr/bin: the script would make a cluster")
 	}
-	missing := w.runWith(t, []string{"PATH=" + t.TempDir() + ":/usr/bin:/bin"}, nil, "bash", script)
-	if missing.code != 1 || !strings.Contains(missing.errOut, "error: there is no kind on the PATH") {
-		t.Errorf("without kind: %+v", missing)
-	}
+	w.runWith(t, []string{"PATH=" + t.TempDir() + ":/usr/bin:/bin"}, nil, "bash", script).
+		exits(t, 1, "error: there is no kind on the PATH")
 }
 
 func TestHowToClouds(t *testing.T) {
@@ -100,26 +94,21 @@ func TestHowToClouds(t *testing.T) {
 	r.notFresh()
 	r.places = append([]string{"DNS:proxy.example.com", "DNS:localhost"}, r.places...)
 	w.removeAfterwards(t, &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: devinstall.Namespace, Name: "proxy-corporate"},
+		ObjectMeta: ourMeta("proxy-corporate"),
 	})
 	w.removeAfterwards(t, &rbacv1.RoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Namespace: devinstall.Namespace, Name: "pinniped-concierge-nonroot"},
+		ObjectMeta: ourMeta("pinniped-concierge-nonroot"),
 	})
 	r.reads(t, "docs/howto/clouds.md", map[string]func(){
 		"ip-tls set": func() { w.issueAsCertManager(t, "proxy-tls") },
 		"ip-tls check": func() { // the corporate PKI signs the request
-			key, err := w.pki.KeyPEM()
-			if err != nil {
-				t.Fatal(err)
-			}
+			key := must.Get(w.pki.KeyPEM())(t)
 			r.file(t, "ca.key", key)
 			r.file(t, "extensions", []byte("subjectAltName=DNS:localhost\nextendedKeyUsage=serverAuth\n"))
-			if got := w.runWith(t, nil, nil, "openssl", "x509", "-req", "-days=60",
+			w.runWith(t, nil, nil, "openssl", "x509", "-req", "-days=60",
 				"-in="+filepath.Join(r.dir, "request.csr"), "-out="+filepath.Join(r.dir, "fullchain.pem"),
 				"-CA="+filepath.Join(r.dir, "ca.pem"), "-CAkey="+filepath.Join(r.dir, "ca.key"),
-				"-extfile="+filepath.Join(r.dir, "extensions")); got.code != 0 {
-				t.Fatalf("openssl: %+v", got)
-			}
+				"-extfile="+filepath.Join(r.dir, "extensions")).ok(t)
 		},
 	})
 	if tls := w.issuer(t).Spec.ImpersonationProxy.TLS; tls == nil || tls.SecretName != "proxy-corporate" {

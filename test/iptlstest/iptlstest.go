@@ -20,6 +20,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // World is a cluster with a generated certificate in service, and a Secret with an external one.
@@ -36,20 +37,14 @@ type World struct {
 // NewCA creates a CA.
 func NewCA(t *testing.T, name string) *certs.CA {
 	t.Helper()
-	ca, err := certs.NewCA(name, time.Now(), 10*365*24*time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ca := must.Get(certs.NewCA(name, time.Now(), 10*365*24*time.Hour))(t)
 	return ca
 }
 
 // Serving issues a serving certificate.
 func Serving(t *testing.T, ca *certs.CA, names certs.SANs) *certs.KeyPair {
 	t.Helper()
-	pair, err := ca.IssueServing(names, time.Now(), 90*24*time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pair := must.Get(ca.IssueServing(names, time.Now(), 90*24*time.Hour))(t)
 	return pair
 }
 
@@ -87,10 +82,7 @@ func New(t *testing.T) *World {
 		},
 		services: map[string]*corev1.Service{},
 	}
-	key, err := w.Generated.KeyPEM()
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := must.Get(w.Generated.KeyPEM())(t)
 	w.Cluster.CASecret = &corev1.Secret{Data: map[string][]byte{"ca.crt": w.Generated.CertPEM(), "ca.key": key}}
 	w.Cluster.Report(w.Proxy.URL(), w.Generated.CertPEM())
 	return w
@@ -150,10 +142,7 @@ func (w *World) DualTrust(t *testing.T) {
 	c.AfterApply = func(c *Cluster) {
 		pair, bundle := w.configured(t)
 		chain, _ := certs.ParseBundle(pair.CertPEM)
-		history, err := serving.Read(c.Revisions.Data)
-		if err != nil {
-			t.Fatal(err)
-		}
+		history := must.Get(serving.Read(c.Revisions.Data))(t)
 		judged := serving.Judge(serving.Effect(history, serving.Served{Chain: w.published(t).Chain},
 			serving.Served{Chain: chain}, time.Now()))
 		tls := c.Issuer.Spec.ImpersonationProxy.TLS
@@ -199,13 +188,8 @@ func (w *World) RecordSince(t *testing.T, since time.Time) {
 			Data:       map[string]string{},
 		}
 	}
-	history, err := serving.Read(c.Revisions.Data)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if history, err = history.Append(w.published(t), since, serving.DefaultRetention); err != nil {
-		t.Fatal(err)
-	}
+	history := must.Get(serving.Read(c.Revisions.Data))(t)
+	history = must.Get(history.Append(w.published(t), since, serving.DefaultRetention))(t)
 	if current := history.Current(); current != nil { // it has clients
 		history, _ = history.Used(current.ID, "", since)
 	}
@@ -242,10 +226,7 @@ func (w *World) published(t *testing.T) serving.Published {
 		}
 	}
 	for _, der := range w.Proxy.certificate.Load().Certificate {
-		cert, err := x509.ParseCertificate(der)
-		if err != nil {
-			t.Fatal(err)
-		}
+		cert := must.Get(x509.ParseCertificate(der))(t)
 		now.Chain = append(now.Chain, cert)
 	}
 	return now

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // Proxy is an HTTPS server on loopback whose certificate can be replaced, like that of the impersonation proxy.
@@ -40,10 +41,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 // Serve makes the proxy present pair.
 func (p *Proxy) Serve(t *testing.T, pair *certs.KeyPair) {
 	t.Helper()
-	certificate, err := tls.X509KeyPair(pair.CertPEM, pair.KeyPEM)
-	if err != nil {
-		t.Fatal(err)
-	}
+	certificate := must.Get(tls.X509KeyPair(pair.CertPEM, pair.KeyPEM))(t)
 	p.certificate.Store(&certificate)
 	p.pair.Store(pair)
 }
@@ -53,10 +51,7 @@ func StartProxy(t *testing.T, pair *certs.KeyPair) *Proxy {
 	t.Helper()
 	p := &Proxy{}
 	p.Serve(t, pair)
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := must.Get((&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)
 	p.Port = listener.Addr().(*net.TCPAddr).Port
 	p.Answer(http.StatusOK)
 	server := &http.Server{

@@ -35,6 +35,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/sessioncache"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // issuer is an oidc-provider and a user's home directory.
@@ -56,36 +57,20 @@ func start(t *testing.T) *issuer {
 	if _, err := os.Stat(filepath.Join(folder, "node_modules", "oidc-provider")); err != nil {
 		t.Skip("needs node's packages: run \"make node-modules\", with npm installed")
 	}
-	ca, err := certs.NewCA("issuer's CA", time.Now(), time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pair, err := ca.IssueServing(certs.SANs{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}, time.Now(), time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ca := must.Get(certs.NewCA("issuer's CA", time.Now(), time.Hour))(t)
+	pair := must.Get(ca.IssueServing(certs.SANs{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}, time.Now(), time.Hour))(t)
 	i := &issuer{home: t.TempDir(), ca: ca}
 	certificate, key := filepath.Join(i.home, "tls.crt"), filepath.Join(i.home, "tls.key")
 	for path, content := range map[string][]byte{certificate: pair.CertPEM, key: pair.KeyPEM} {
-		if err := os.WriteFile(path, content, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(path, content, 0o600))
 	}
 	command := exec.Command(node, "provider.mjs", certificate, key)
 	command.Dir = folder
 	var stderr testkit.Buffer
 	command.Stderr = &stderr
-	stdin, err := command.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	stdout, err := command.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := command.Start(); err != nil {
-		t.Fatal(err)
-	}
+	stdin := must.Get(command.StdinPipe())(t)
+	stdout := must.Get(command.StdoutPipe())(t)
+	must.Do(t, command.Start())
 	t.Cleanup(func() {
 		_ = stdin.Close() // it exits
 		_ = command.Wait()
@@ -222,16 +207,9 @@ func (i *issuer) token(
 		t.Fatalf("exit code %d: %s", code, stderr)
 	}
 	var credential clientauthenticationv1beta1.ExecCredential
-	if err := json.Unmarshal([]byte(stdout), &credential); err != nil {
-		t.Fatal(err)
-	}
-	payload, err := base64.RawURLEncoding.DecodeString(strings.Split(credential.Status.Token, ".")[1])
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(payload, &claims); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal([]byte(stdout), &credential))
+	payload := must.Get(base64.RawURLEncoding.DecodeString(strings.Split(credential.Status.Token, ".")[1]))(t)
+	must.Do(t, json.Unmarshal(payload, &claims))
 	if claims["username"] != "ann" || claims["iss"] != i.url {
 		t.Errorf("want ann's token, got %v", claims)
 	}
@@ -247,9 +225,7 @@ func (i *issuer) age(t *testing.T) {
 	t.Helper()
 	session := i.sessions().Sessions()[0]
 	session.Tokens.ID.Expiry.Time, session.Tokens.Access.Expiry.Time = time.Now(), time.Now()
-	if err := i.sessions().Put(t.Context(), session.Key, session.Tokens); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, i.sessions().Put(t.Context(), session.Key, session.Tokens))
 }
 
 // TestWholeScenario covers one session: login in the browser, use, token exchange, refresh, and end.
@@ -290,9 +266,7 @@ func TestWholeScenario(t *testing.T) {
 	// The issuer treats reuse of a refresh token as theft and ends the session: the user logs in again.
 	session := i.sessions().Sessions()[0]
 	session.Tokens.Refresh = refresh
-	if err := i.sessions().Put(t.Context(), session.Key, session.Tokens); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, i.sessions().Put(t.Context(), session.Key, session.Tokens))
 	i.age(t)
 	if _, stderr := i.token(t, nil); !strings.Contains(stderr, "Log in by visiting this link") {
 		t.Errorf("want a new login: %s", stderr)
@@ -316,9 +290,7 @@ func TestWholeScenario(t *testing.T) {
 func writeCA(t *testing.T, i *issuer) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "ca.pem")
-	if err := os.WriteFile(path, i.ca.CertPEM(), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(path, i.ca.CertPEM(), 0o600))
 	return path
 }
 

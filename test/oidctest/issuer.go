@@ -297,12 +297,8 @@ func (i *Issuer) authorize(w http.ResponseWriter, r *http.Request) {
 	}
 	if name := r.Header.Get("Pinniped-Username"); name != "" &&
 		(!i.Supervisor || name != i.User || r.Header.Get("Pinniped-Password") != i.Password) {
-		i.provider.WriteAuthorizeError(
-			ctx,
-			w,
-			request,
-			fosite.ErrAccessDenied.WithHint("Username/password not accepted by LDAP provider."),
-		)
+		i.provider.WriteAuthorizeError(ctx, w, request,
+			fosite.ErrAccessDenied.WithHint("Username/password not accepted by LDAP provider."))
 		return
 	}
 	for _, scope := range request.GetRequestedScopes() {
@@ -387,13 +383,8 @@ func (i *Issuer) exchange(w http.ResponseWriter, r *http.Request) {
 		problem(w, "invalid_request", "wrong token type")
 		return
 	}
-	if _, _, err := i.provider.IntrospectToken(
-		r.Context(),
-		form.Get("subject_token"),
-		fosite.AccessToken,
-		openid.NewDefaultSession(),
-		"pinniped:request-audience",
-	); err != nil {
+	if _, _, err := i.provider.IntrospectToken(r.Context(), form.Get("subject_token"), fosite.AccessToken,
+		openid.NewDefaultSession(), "pinniped:request-audience"); err != nil {
 		problem(w, "invalid_grant", "the subject token is not valid")
 		return
 	}

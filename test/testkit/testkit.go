@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // startTimeout limits the start of a control plane. Other tests on the same machine may start theirs meanwhile.
@@ -33,15 +34,9 @@ func Cluster(t *testing.T, options devcluster.Options, manifests ...string) *dev
 	if err != nil {
 		t.Fatalf("starting a control plane: %v\n%s", err, steps.String())
 	}
-	t.Cleanup(func() {
-		if err := cluster.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	Cleanup(t, cluster.Stop)
 	if len(manifests) > 0 {
-		if err := cluster.Install(ctx, manifests...); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, cluster.Install(ctx, manifests...))
 	}
 	return cluster
 }
@@ -54,6 +49,16 @@ func SkipWithoutControllerManager(t *testing.T, err error) {
 	if errors.As(err, &missing) && missing.Program == "kube-controller-manager" {
 		t.Skip(err)
 	}
+}
+
+// Cleanup calls f at the end of the test, which fails if f does.
+func Cleanup(t *testing.T, f func() error) {
+	t.Helper()
+	t.Cleanup(func() {
+		if err := f(); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // Eventually polls check until it returns nil. After the timeout, the test fails with the last error.

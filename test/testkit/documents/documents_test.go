@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 var root = filepath.Join("..", "..", "..")
@@ -44,16 +46,10 @@ func TestBlocks(t *testing.T) {
 func TestEveryShellBlockIsRun(t *testing.T) {
 	t.Parallel()
 	tests := testFunctions(t)
-	paths, err := Paths(root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	paths := must.Get(Paths(root))(t)
 	ran, explained := 0, 0
 	for _, path := range paths {
-		blocks, err := Read(root, path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		blocks := must.Get(Read(root, path))(t)
 		for _, block := range blocks {
 			switch {
 			case !block.ForShell():
@@ -82,7 +78,7 @@ func testFunctions(t *testing.T) map[string]string {
 	t.Helper()
 	declaration := regexp.MustCompile(`(?m)^func (Test\w+)\(t \*testing\.T\)`)
 	found := map[string]string{}
-	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+	must.Do(t, filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
@@ -96,9 +92,6 @@ func testFunctions(t *testing.T) map[string]string {
 			found[match[1]] = string(content)
 		}
 		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	return found
 }

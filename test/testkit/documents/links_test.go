@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 var (
@@ -23,16 +25,13 @@ var (
 // documents that they name exist, and their addresses are valid.
 func TestWhatIsNamedIsThere(t *testing.T) {
 	t.Parallel()
-	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	makefile := must.Get(os.ReadFile(filepath.Join(root, "Makefile")))(t)
 	var targets []string
 	for _, match := range target.FindAllSubmatch(makefile, -1) {
 		targets = append(targets, string(match[1]))
 	}
 	named := map[string]int{}
-	err = filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		name := filepath.ToSlash(strings.TrimPrefix(path, root+string(filepath.Separator)))
 		if err != nil || entry.IsDir() {
 			if entry != nil && slices.Contains([]string{".git", "bin", "node_modules", "testdata"}, entry.Name()) {
@@ -81,9 +80,7 @@ func TestWhatIsNamedIsThere(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if named["targets"] < 20 || named["documents"] < 20 || named["addresses"] < 10 {
 		t.Errorf("only %v were found", named)
 	}

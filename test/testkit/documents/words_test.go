@@ -16,6 +16,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 const columns = 120
@@ -36,10 +38,7 @@ type retired struct {
 
 func retiredWords(t *testing.T) []retired {
 	t.Helper()
-	content, err := os.ReadFile(filepath.Join(root, "hack", "words.txt"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	content := must.Get(os.ReadFile(filepath.Join(root, "hack", "words.txt")))(t)
 	var words []retired
 	for line := range strings.Lines(string(content)) {
 		if strings.HasPrefix(line, "#") {
@@ -130,9 +129,7 @@ func TestWords(t *testing.T) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 }
 
 func TestReview(t *testing.T) {

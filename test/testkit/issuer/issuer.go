@@ -23,6 +23,8 @@ import (
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
+
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // Key is a signing key.
@@ -72,10 +74,7 @@ func (i *Issuer) Roots() *x509.CertPool {
 // Rotate replaces all keys with a new one.
 func (i *Issuer) Rotate(t *testing.T) Key {
 	t.Helper()
-	signer, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	signer := must.Get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
 	i.mu.Lock()
 	i.made++
 	key := Key{ID: "key-" + strconv.Itoa(i.made), Algorithm: jose.ES256, Signer: signer}
@@ -87,10 +86,7 @@ func (i *Issuer) Rotate(t *testing.T) Key {
 // NewRSA generates an RSA key, for SetKeys.
 func NewRSA(t *testing.T, id string, algorithm jose.SignatureAlgorithm) Key {
 	t.Helper()
-	signer, err := rsa.GenerateKey(rand.Reader, 2048)
-	if err != nil {
-		t.Fatal(err)
-	}
+	signer := must.Get(rsa.GenerateKey(rand.Reader, 2048))(t)
 	return Key{ID: id, Algorithm: algorithm, Signer: signer}
 }
 
@@ -152,25 +148,13 @@ func (i *Issuer) Token(t *testing.T, claims map[string]any) string {
 // Sign returns a token with these claims, signed with k.
 func (k Key) Sign(t *testing.T, claims map[string]any) string {
 	t.Helper()
-	signer, err := jose.NewSigner(
+	signer := must.Get(jose.NewSigner(
 		jose.SigningKey{Algorithm: k.Algorithm, Key: jose.JSONWebKey{Key: k.Signer, KeyID: k.ID}},
 		nil,
-	)
-	if err != nil {
-		t.Fatal(err)
-	}
-	payload, err := json.Marshal(claims)
-	if err != nil {
-		t.Fatal(err)
-	}
-	signed, err := signer.Sign(payload)
-	if err != nil {
-		t.Fatal(err)
-	}
-	token, err := signed.CompactSerialize()
-	if err != nil {
-		t.Fatal(err)
-	}
+	))(t)
+	payload := must.Get(json.Marshal(claims))(t)
+	signed := must.Get(signer.Sign(payload))(t)
+	token := must.Get(signed.CompactSerialize())(t)
 	return token
 }
 
@@ -178,10 +162,7 @@ func (k Key) Sign(t *testing.T, claims map[string]any) string {
 func Forge(t *testing.T, header, claims map[string]any, sign func(input string) []byte) string {
 	t.Helper()
 	part := func(value any) string {
-		text, err := json.Marshal(value)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get(json.Marshal(value))(t)
 		return base64.RawURLEncoding.EncodeToString(text)
 	}
 	input := part(header) + "." + part(claims)

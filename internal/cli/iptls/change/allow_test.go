@@ -9,6 +9,7 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/iptlstest"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // TestAllowIsOfferedWhereItWorks checks for all codes, with an agent that decides like the real one, that --allow leads
@@ -17,10 +18,7 @@ func TestAllowIsOfferedWhereItWorks(t *testing.T) {
 	t.Parallel()
 	issue := func(t *testing.T, w *iptlstest.World, names certs.SANs, from time.Time, lifetime time.Duration) {
 		t.Helper()
-		pair, err := w.CA.IssueServing(names, from, lifetime)
-		if err != nil {
-			t.Fatal(err)
-		}
+		pair := must.Get(w.CA.IssueServing(names, from, lifetime))(t)
 		w.Cluster.TLSSecret.Data["tls.crt"], w.Cluster.TLSSecret.Data["tls.key"] = pair.CertPEM, pair.KeyPEM
 	}
 	worlds := map[certs.Code]func(*testing.T, *iptlstest.World){

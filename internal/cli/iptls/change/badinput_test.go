@@ -22,6 +22,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/iptlstest"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // TestBadInput checks that for realistic bad files the error names the problem, the hint helps, and nothing is written.
@@ -33,22 +34,13 @@ func TestBadInput(t *testing.T) {
 		return block.Bytes
 	}
 	windows := func(data []byte) []byte { return bytes.ReplaceAll(data, []byte("\n"), []byte("\r\n")) }
-	old, err := certs.NewCA("Old Intermediate", time.Now().Add(-48*time.Hour), time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	request, err := x509.CreateCertificateRequest(
+	old := must.Get(certs.NewCA("Old Intermediate", time.Now().Add(-48*time.Hour), time.Hour))(t)
+	key := must.Get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
+	request := must.Get(x509.CreateCertificateRequest(
 		rand.Reader,
 		&x509.CertificateRequest{DNSNames: []string{"proxy.example.com"}},
 		key,
-	)
-	if err != nil {
-		t.Fatal(err)
-	}
+	))(t)
 	for _, tt := range []struct {
 		name   string
 		change func(*iptlstest.World, *certs.KeyPair)
@@ -135,9 +127,7 @@ func TestBadInput(t *testing.T) {
 		w := iptlstest.New(t)
 		w.Served(t)
 		path := filepath.Join(t.TempDir(), "ca.pem")
-		if err := os.WriteFile(path, windows(w.CA.CertPEM()), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(path, windows(w.CA.CertPEM()), 0o600))
 		runSet(t.Context(), w, func(o *SetOptions) { o.Certificate.CABundle = path }, "ca-bundle").Check(t, 0, "configured")
 		decoded, err := base64.StdEncoding.DecodeString(w.Cluster.Issuer.Spec.ImpersonationProxy.TLS.CertificateAuthorityData)
 		if err != nil || !x509.NewCertPool().AppendCertsFromPEM(decoded) {

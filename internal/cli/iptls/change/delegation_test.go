@@ -7,6 +7,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
 	"github.com/pinniped-toolkit/pinniped/test/iptlstest"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 func TestSetOfAnotherNamespace(t *testing.T) {
@@ -85,9 +86,7 @@ func TestSetOfAnotherNamespace(t *testing.T) {
 			r := &iptlstest.Run{}
 			o := optionsFor(w, r)
 			o.Certificate.Secret = secret
-			if err := errors.Join(o.Validate(), o.Complete()); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, errors.Join(o.Validate(), o.Complete()))
 			if tt.change != nil {
 				tt.change(o)
 			}

@@ -17,6 +17,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/iptlstest"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // pemFiles writes a certificate and its key to files.
@@ -25,11 +26,15 @@ func pemFiles(t *testing.T, pair *certs.KeyPair) (cert, key string) {
 	dir := t.TempDir()
 	cert, key = filepath.Join(dir, "fullchain.pem"), filepath.Join(dir, "key.pem")
 	for path, content := range map[string][]byte{cert: pair.CertPEM, key: pair.KeyPEM} {
-		if err := os.WriteFile(path, content, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(path, content, 0o600))
 	}
 	return cert, key
+}
+
+// renewal returns another certificate for the endpoint.
+func renewal(t *testing.T, w *iptlstest.World) *certs.KeyPair {
+	t.Helper()
+	return iptlstest.Serving(t, w.CA, iptlstest.Loopback())
 }
 
 // setFromFiles runs set with a certificate and a CA bundle from files.
@@ -43,9 +48,7 @@ func setFromFiles(
 	t.Helper()
 	cert, key := pemFiles(t, pair)
 	bundle := filepath.Join(t.TempDir(), "ca.pem")
-	if err := os.WriteFile(bundle, w.CA.CertPEM(), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(bundle, w.CA.CertPEM(), 0o600))
 	return runSet(t.Context(), w, func(o *SetOptions) {
 		o.Cert, o.Key, o.Certificate.CABundle = cert, key, bundle
 		if change != nil {
@@ -62,15 +65,9 @@ func TestSetFromFiles(t *testing.T) {
 		w.Cluster.TLSSecret = nil
 		w.Served(t)
 		r := setFromFiles(t, w, w.Pair, nil)
-		r.Check(
-			t,
-			0,
-			"credentialissuer/pinniped-concierge-config configured",
-			`Wrote the certificate and its key into Secret "proxy-tls"`,
-			"secret/proxy-tls tls.key",
-			"(not shown)",
-			"presents the certificate at 1 of 1 addresses",
-		)
+		r.Check(t, 0, "credentialissuer/pinniped-concierge-config configured",
+			`Wrote the certificate and its key into Secret "proxy-tls"`, "secret/proxy-tls tls.key", "(not shown)",
+			"presents the certificate at 1 of 1 addresses")
 		w.SecretHas(t, w.Pair)
 		if got := w.Cluster.TLSSecret.Type; got != corev1.SecretTypeTLS {
 			t.Errorf("its type is %q", got)
@@ -90,7 +87,7 @@ func TestSetFromFiles(t *testing.T) {
 		w.Served(t)
 		setFromFiles(t, w, w.Pair, nil).Check(t, 0, "configured")
 		applied := len(w.Cluster.Applied)
-		renewed := iptlstest.Serving(t, w.CA, iptlstest.Loopback())
+		renewed := renewal(t, w)
 		leaf, _ := certs.ParseBundle(renewed.CertPEM)
 		setFromFiles(t, w, renewed, nil).Check(t, 0, "configured", "certificate: SHA-256 "+certs.Fingerprint(leaf[0].Raw))
 		w.SecretHas(t, renewed)
@@ -104,7 +101,7 @@ func TestSetFromFiles(t *testing.T) {
 		w.Served(t)
 		w.Cluster.TLSSecret.Type = corev1.SecretTypeOpaque
 		w.Cluster.TLSSecret.Data["note"] = []byte("mine")
-		renewed := iptlstest.Serving(t, w.CA, iptlstest.Loopback())
+		renewed := renewal(t, w)
 		setFromFiles(t, w, renewed, nil).Check(t, 0, "configured")
 		w.SecretHas(t, renewed)
 		if string(w.Cluster.TLSSecret.Data["note"]) != "mine" || len(w.Cluster.TLSSecret.Data["ca.crt"]) == 0 {
@@ -189,7 +186,7 @@ func TestSetFromFilesWritesNothing(t *testing.T) {
 			w := iptlstest.New(t)
 			w.Served(t)
 			tt.secret(w.Cluster.TLSSecret)
-			renewed := iptlstest.Serving(t, w.CA, iptlstest.Loopback())
+			renewed := renewal(t, w)
 			setFromFiles(t, w, renewed, nil).Check(t, 3, `Secret "pinniped-concierge/proxy-tls" is not overwritten`, tt.says)
 			w.SecretHas(t, w.Pair)
 			if len(w.Cluster.Options) > 0 {
@@ -211,7 +208,7 @@ func TestSetFromFilesWritesNothing(t *testing.T) {
 		w.Cluster.TLSSecret.ManagedFields = []metav1.ManagedFieldsEntry{
 			apply("kubectl-create", metav1.ManagedFieldsOperationUpdate), apply("kubectl", metav1.ManagedFieldsOperationApply),
 		}
-		setFromFiles(t, w, iptlstest.Serving(t, w.CA, iptlstest.Loopback()), nil).Check(t, 0, "configured")
+		setFromFiles(t, w, renewal(t, w), nil).Check(t, 0, "configured")
 	})
 	t.Run("when a check refuses the certificate", func(t *testing.T) {
 		t.Parallel()
@@ -225,7 +222,7 @@ func TestSetFromFilesWritesNothing(t *testing.T) {
 		t.Parallel()
 		w := iptlstest.New(t)
 		cert, _ := pemFiles(t, iptlstest.Serving(t, w.CA, certs.SANs{DNSNames: []string{"other.example.com"}}))
-		_, key := pemFiles(t, iptlstest.Serving(t, w.CA, iptlstest.Loopback()))
+		_, key := pemFiles(t, renewal(t, w))
 		r := setFromFiles(t, w, w.Pair, func(o *SetOptions) {
 			o.Cert, o.Key, o.Certificate.ExternalEndpoint = cert, key, "third.example.com"
 		}, "external-endpoint")
@@ -240,7 +237,7 @@ func TestSetFromFilesWritesNothing(t *testing.T) {
 		t.Parallel()
 		w := iptlstest.New(t)
 		w.Cluster.NamespaceErr = fmt.Errorf("%w: connection refused", discovery.ErrUnreachable)
-		pair := &certs.KeyPair{CertPEM: w.Pair.CertPEM, KeyPEM: iptlstest.Serving(t, w.CA, iptlstest.Loopback()).KeyPEM}
+		pair := &certs.KeyPair{CertPEM: w.Pair.CertPEM, KeyPEM: renewal(t, w).KeyPEM}
 		away := func(o *SetOptions) { o.Session.Namespace = "" } // the namespace is read from the cluster
 		r := setFromFiles(t, w, pair, func(o *SetOptions) { away(o); o.Session.Output = "json" })
 		r.Check(t, 3, "KeyMismatch", "nothing was changed", `"outcome": "refused"`)
@@ -253,13 +250,9 @@ func TestSetFromFilesWritesNothing(t *testing.T) {
 		t.Run("in a "+kind+" dry run", func(t *testing.T) {
 			t.Parallel()
 			w := iptlstest.New(t)
-			renewed := iptlstest.Serving(t, w.CA, iptlstest.Loopback())
-			setFromFiles(
-				t,
-				w,
-				renewed,
-				func(o *SetOptions) { o.Flags.DryRun = kind },
-			).Check(t, 0, "configured ("+kind+" dry run)", "secret/proxy-tls tls.crt")
+			renewed := renewal(t, w)
+			setFromFiles(t, w, renewed, func(o *SetOptions) { o.Flags.DryRun = kind }).
+				Check(t, 0, "configured ("+kind+" dry run)", "secret/proxy-tls tls.crt")
 			w.SecretHas(t, w.Pair)
 		})
 	}
@@ -277,12 +270,7 @@ func TestSetFromFilesPutsTheSecretBack(t *testing.T) {
 			if !tt.present {
 				w.Cluster.TLSSecret = nil
 			}
-			r := setFromFiles(
-				t,
-				w,
-				iptlstest.Serving(t, w.CA, iptlstest.Loopback()),
-				func(o *SetOptions) { o.Session.Timeout = iptlstest.TooShort },
-			)
+			r := setFromFiles(t, w, renewal(t, w), func(o *SetOptions) { o.Session.Timeout = iptlstest.TooShort })
 			r.Check(t, 5, "did not take effect", "Restored the previous configuration")
 			if w.Cluster.Issuer.Spec.ImpersonationProxy.TLS != nil {
 				t.Error("the CredentialIssuer was not put back")
@@ -300,12 +288,7 @@ func TestSetFromFilesPutsTheSecretBack(t *testing.T) {
 				w.Cluster.TLSSecret = nil
 			}
 			w.Cluster.ApplyErr = &discovery.ForbiddenError{Verb: "patch"}
-			setFromFiles(
-				t,
-				w,
-				iptlstest.Serving(t, w.CA, iptlstest.Loopback()),
-				nil,
-			).Check(t, 4, "changing CredentialIssuer", "not permitted to patch")
+			setFromFiles(t, w, renewal(t, w), nil).Check(t, 4, "changing CredentialIssuer", "not permitted to patch")
 			if tt.present {
 				w.SecretHas(t, w.Pair)
 			} else if w.Cluster.TLSSecret != nil {
@@ -316,29 +299,21 @@ func TestSetFromFilesPutsTheSecretBack(t *testing.T) {
 	t.Run("with --no-rollback it does not", func(t *testing.T) {
 		t.Parallel()
 		w := iptlstest.New(t)
-		renewed := iptlstest.Serving(t, w.CA, iptlstest.Loopback())
-		setFromFiles(
-			t,
-			w,
-			renewed,
-			func(o *SetOptions) { o.Session.Timeout, o.Flags.NoRollback = iptlstest.TooShort, true },
-		).Check(t, 5, "--no-rollback")
+		renewed := renewal(t, w)
+		setFromFiles(t, w, renewed, func(o *SetOptions) { o.Session.Timeout, o.Flags.NoRollback = iptlstest.TooShort, true }).
+			Check(t, 5, "--no-rollback")
 		w.SecretHas(t, renewed)
 	})
 	t.Run("unless somebody has changed it meanwhile", func(t *testing.T) {
 		t.Parallel()
 		w := iptlstest.New(t)
-		theirs := iptlstest.Serving(t, w.CA, iptlstest.Loopback())
+		theirs := renewal(t, w)
 		w.Cluster.AfterApply = func(c *iptlstest.Cluster) {
 			c.TLSSecret.Data["tls.crt"], c.TLSSecret.Data["tls.key"] = theirs.CertPEM, theirs.KeyPEM
 			c.BumpSecret()
 		}
-		setFromFiles(
-			t,
-			w,
-			iptlstest.Serving(t, w.CA, iptlstest.Loopback()),
-			func(o *SetOptions) { o.Session.Timeout = iptlstest.TooShort },
-		).Check(t, 5, "it was changed in the meantime")
+		setFromFiles(t, w, renewal(t, w), func(o *SetOptions) { o.Session.Timeout = iptlstest.TooShort }).
+			Check(t, 5, "it was changed in the meantime")
 		w.SecretHas(t, theirs)
 	})
 }
@@ -357,12 +332,8 @@ func TestSetFromFilesNoticesChanges(t *testing.T) {
 				c.BumpSecret()
 			}
 		}
-		setFromFiles(
-			t,
-			w,
-			iptlstest.Serving(t, w.CA, iptlstest.Loopback()),
-			nil,
-		).Check(t, 3, `Secret "pinniped-concierge/proxy-tls" has changed in the meantime`, "cert-manager")
+		setFromFiles(t, w, renewal(t, w), nil).
+			Check(t, 3, `Secret "pinniped-concierge/proxy-tls" has changed in the meantime`, "cert-manager")
 		w.SecretHas(t, w.Pair)
 	})
 	t.Run("a Secret that somebody makes while it is being made", func(t *testing.T) {
@@ -373,12 +344,7 @@ func TestSetFromFilesNoticesChanges(t *testing.T) {
 		theirs.Type = "example.com/other"
 		w.Cluster.TLSSecret = nil
 		w.Cluster.BeforeSecret = func(c *iptlstest.Cluster) { c.TLSSecret = theirs }
-		setFromFiles(
-			t,
-			w,
-			iptlstest.Serving(t, w.CA, iptlstest.Loopback()),
-			nil,
-		).Check(t, 3, "has changed in the meantime", "example.com/other")
+		setFromFiles(t, w, renewal(t, w), nil).Check(t, 3, "has changed in the meantime", "example.com/other")
 		w.SecretHas(t, w.Pair)
 	})
 	t.Run(
@@ -386,20 +352,11 @@ func TestSetFromFilesNoticesChanges(t *testing.T) {
 		func(t *testing.T) {
 			t.Parallel()
 			w := iptlstest.New(t)
-			once := false
-			w.Cluster.BeforeApply = func(c *iptlstest.Cluster) {
-				if !once {
-					once = true
-					c.Issuer.Spec.ImpersonationProxy.ExternalEndpoint = "elsewhere.example.com"
-					c.Bump()
-				}
-			}
-			setFromFiles(
-				t,
-				w,
-				iptlstest.Serving(t, w.CA, iptlstest.Loopback()),
-				nil,
-			).Check(t, 3, "NameNotCovered", `Restored Secret "proxy-tls"`)
+			w.Cluster.BeforeApply = once(func(c *iptlstest.Cluster) {
+				c.Issuer.Spec.ImpersonationProxy.ExternalEndpoint = "elsewhere.example.com"
+				c.Bump()
+			})
+			setFromFiles(t, w, renewal(t, w), nil).Check(t, 3, "NameNotCovered", `Restored Secret "proxy-tls"`)
 			w.SecretHas(t, w.Pair)
 		},
 	)
@@ -413,7 +370,7 @@ func TestSetFromFilesNoticesChanges(t *testing.T) {
 				c.Bump()
 			}
 		}
-		renewed := iptlstest.Serving(t, w.CA, iptlstest.Loopback())
+		renewed := renewal(t, w)
 		r := setFromFiles(t, w, renewed, nil)
 		r.Check(t, 0, "configured")
 		if n := strings.Count(r.ErrOut.String(), "Wrote the certificate"); n != 1 {
@@ -428,7 +385,7 @@ func TestSetFromFilesNoticesChanges(t *testing.T) {
 		setFromFiles(t, w, w.Pair, nil).Check(t, 0)
 		ctx, cancel := context.WithCancel(t.Context())
 		w.Cluster.AfterSecret = func(*iptlstest.Cluster) { cancel() }
-		renewed := iptlstest.Serving(t, w.CA, iptlstest.Loopback())
+		renewed := renewal(t, w)
 		cert, key := pemFiles(t, renewed)
 		r := runSet(ctx, w, func(o *SetOptions) { o.Cert, o.Key = cert, key })
 		r.Check(t, 130, `interrupted: Secret "proxy-tls" has changed`)
@@ -499,11 +456,8 @@ func TestSetSources(t *testing.T) {
 		t.Parallel()
 		w := iptlstest.New(t)
 		delete(w.Cluster.TLSSecret.Data, "ca.crt")
-		runSet(
-			t.Context(),
-			w,
-			func(o *SetOptions) { o.Certificate.CAFromSecret = true },
-		).Check(t, 3, "has no ca.crt", "--system-roots")
+		runSet(t.Context(), w, func(o *SetOptions) { o.Certificate.CAFromSecret = true }).
+			Check(t, 3, "has no ca.crt", "--system-roots")
 	})
 	t.Run("the system roots after a CA bundle in the spec", func(t *testing.T) {
 		t.Parallel()

@@ -20,6 +20,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/iptlstest"
 	"github.com/pinniped-toolkit/pinniped/test/sessiontest"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 func TestSet(t *testing.T) {
@@ -27,15 +28,8 @@ func TestSet(t *testing.T) {
 	w := iptlstest.New(t)
 	w.Obey(t)
 	first := runSet(t.Context(), w, nil)
-	first.Check(
-		t,
-		0,
-		"credentialissuer/pinniped-concierge-config configured",
-		"OldClientsBreak",
-		"presents the certificate at 1 of 1 addresses",
-		"tls.secretName",
-		w.Proxy.URL(),
-	)
+	first.Check(t, 0, "credentialissuer/pinniped-concierge-config configured", "OldClientsBreak",
+		"presents the certificate at 1 of 1 addresses", "tls.secretName", w.Proxy.URL())
 	want := []map[string]any{
 		{
 			"metadata": map[string]any{"resourceVersion": "1"},
@@ -74,9 +68,7 @@ func TestSetJSON(t *testing.T) {
 	w := iptlstest.New(t)
 	w.Obey(t)
 	bundle := filepath.Join(t.TempDir(), "ca.pem")
-	if err := os.WriteFile(bundle, w.CA.CertPEM(), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(bundle, w.CA.CertPEM(), 0o600))
 	r := runSet(
 		t.Context(),
 		w,
@@ -107,12 +99,8 @@ func TestSetInAnotherNamespace(t *testing.T) {
 	w := iptlstest.New(t)
 	w.Cluster.Issuer.Status.Objects = &configv1alpha1.ObjectNames{Namespace: "pinniped-concierge"}
 	r := runSet(t.Context(), w, func(o *SetOptions) { o.Session.Namespace = "elsewhere" })
-	r.Check(
-		t,
-		2,
-		`invalid value "elsewhere" for --namespace: the agent of CredentialIssuer `,
-		`in namespace "pinniped-concierge"`,
-	)
+	r.Check(t, 2, `invalid value "elsewhere" for --namespace: the agent of CredentialIssuer `,
+		`in namespace "pinniped-concierge"`)
 	r.Lacks(t, "kubectl create")
 }
 
@@ -137,7 +125,7 @@ func TestSetRefuses(t *testing.T) {
 	t.Parallel()
 	other := func(t *testing.T, w *iptlstest.World) *certs.KeyPair {
 		t.Helper()
-		return iptlstest.Serving(t, w.CA, iptlstest.Loopback())
+		return renewal(t, w)
 	}
 	for _, tt := range []struct {
 		name   string
@@ -167,18 +155,12 @@ func TestSetRefuses(t *testing.T) {
 		}, "NameNotCovered"},
 		{"an expired certificate", func(t *testing.T, w *iptlstest.World) {
 			t.Helper()
-			pair, err := w.CA.IssueServing(iptlstest.Loopback(), time.Now().Add(-time.Hour), time.Minute)
-			if err != nil {
-				t.Fatal(err)
-			}
+			pair := must.Get(w.CA.IssueServing(iptlstest.Loopback(), time.Now().Add(-time.Hour), time.Minute))(t)
 			w.Cluster.TLSSecret.Data["tls.crt"], w.Cluster.TLSSecret.Data["tls.key"] = pair.CertPEM, pair.KeyPEM
 		}, "Expired"},
 		{"a certificate that is not valid yet", func(t *testing.T, w *iptlstest.World) {
 			t.Helper()
-			pair, err := w.CA.IssueServing(iptlstest.Loopback(), time.Now().Add(time.Hour), time.Hour)
-			if err != nil {
-				t.Fatal(err)
-			}
+			pair := must.Get(w.CA.IssueServing(iptlstest.Loopback(), time.Now().Add(time.Hour), time.Hour))(t)
 			w.Cluster.TLSSecret.Data["tls.crt"], w.Cluster.TLSSecret.Data["tls.key"] = pair.CertPEM, pair.KeyPEM
 		}, "NotYetValid"},
 		{"a CA that does not verify it", func(t *testing.T, w *iptlstest.World) {
@@ -206,10 +188,7 @@ func TestSetRefuses(t *testing.T) {
 			r := runSet(t.Context(), w, func(o *SetOptions) { o.Session.Output, o.Certificate.Allow = "json", nil })
 			r.Check(t, 3, tt.code+":", "nothing was changed")
 			var result Result
-			if err := json.Unmarshal(
-				r.Out.Bytes(),
-				&result,
-			); err != nil || result.Outcome != "refused" ||
+			if err := json.Unmarshal(r.Out.Bytes(), &result); err != nil || result.Outcome != "refused" ||
 				!result.Certificate.Has(certs.Code(tt.code)) {
 				t.Errorf("result %+v, %v", result, err)
 			}
@@ -247,18 +226,12 @@ func TestSetDryRun(t *testing.T) {
 			t.Parallel()
 			w := iptlstest.New(t)
 			r := runSet(t.Context(), w, func(o *SetOptions) { o.Flags.DryRun, o.Flags.Diff = kind, true })
-			r.Check(
-				t,
-				0,
-				"configured ("+kind+" dry run)",
-				"- spec.impersonationProxy.tls.secretName: (none)\n+ spec.impersonationProxy.tls.secretName: proxy-tls",
-			)
+			r.Check(t, 0, "configured ("+kind+" dry run)",
+				"- spec.impersonationProxy.tls.secretName: (none)\n+ spec.impersonationProxy.tls.secretName: proxy-tls")
 			if len(w.Cluster.Applied) > 0 {
 				t.Error("something was stored")
 			}
-			if got := len(
-				w.Cluster.Options,
-			); kind == "client" && got != 0 ||
+			if got := len(w.Cluster.Options); kind == "client" && got != 0 ||
 				kind == "server" && (got != 1 || !w.Cluster.Options[0].DryRun) {
 				t.Errorf("asked the API server %d times: %+v", got, w.Cluster.Options)
 			}
@@ -272,14 +245,10 @@ func TestSetNoticesChanges(t *testing.T) {
 		t.Parallel()
 		w := iptlstest.New(t)
 		w.Obey(t)
-		once := false
-		w.Cluster.BeforeApply = func(c *iptlstest.Cluster) {
-			if !once {
-				once = true
-				c.Issuer.Spec.ImpersonationProxy.ExternalEndpoint = "elsewhere.example.com"
-				c.Bump()
-			}
-		}
+		w.Cluster.BeforeApply = once(func(c *iptlstest.Cluster) {
+			c.Issuer.Spec.ImpersonationProxy.ExternalEndpoint = "elsewhere.example.com"
+			c.Bump()
+		})
 		runSet(t.Context(), w, nil).Check(t, 3, "has changed in the meantime", "NameNotCovered", "elsewhere.example.com")
 	})
 	t.Run("goes on when only the status has changed", func(t *testing.T) {
@@ -303,18 +272,15 @@ func TestSetNoticesChanges(t *testing.T) {
 	t.Run("follows a Secret that is renewed while waiting", func(t *testing.T) {
 		t.Parallel()
 		w := iptlstest.New(t)
-		renewed := iptlstest.Serving(t, w.CA, iptlstest.Loopback())
+		renewed := renewal(t, w)
 		w.Cluster.AfterApply = func(c *iptlstest.Cluster) {
 			c.Report(w.Proxy.URL(), w.CA.CertPEM())
 			c.TLSSecret.Data["tls.crt"], c.TLSSecret.Data["tls.key"], c.TLSSecret.ResourceVersion = renewed.CertPEM, renewed.KeyPEM, "2"
 			w.Proxy.Serve(t, renewed)
 		}
 		leaf, _ := certs.ParseBundle(renewed.CertPEM)
-		runSet(
-			t.Context(),
-			w,
-			nil,
-		).Check(t, 0, "has changed in the meantime", "certificate: SHA-256 "+certs.Fingerprint(leaf[0].Raw))
+		runSet(t.Context(), w, nil).
+			Check(t, 0, "has changed in the meantime", "certificate: SHA-256 "+certs.Fingerprint(leaf[0].Raw))
 	})
 	t.Run("stops when somebody changes the configuration while waiting", func(t *testing.T) {
 		t.Parallel()
@@ -470,38 +436,29 @@ func TestSetErrors(t *testing.T) {
 	t.Run("a Secret of another namespace", func(t *testing.T) {
 		t.Parallel()
 		w := iptlstest.New(t)
-		runSet(
-			t.Context(),
-			w,
-			func(o *SetOptions) { o.Certificate.Secret = "elsewhere/a/b" },
-		).Check(t, 2, "is not NAMESPACE/NAME")
+		runSet(t.Context(), w, func(o *SetOptions) { o.Certificate.Secret = "elsewhere/a/b" }).
+			Check(t, 2, "is not NAMESPACE/NAME")
 		w.Obey(t)
-		runSet(
-			t.Context(),
-			w,
-			func(o *SetOptions) { o.Certificate.Secret = "pinniped-concierge/proxy-tls" },
-		).Check(t, 0, "configured")
+		runSet(t.Context(), w, func(o *SetOptions) { o.Certificate.Secret = "pinniped-concierge/proxy-tls" }).
+			Check(t, 0, "configured")
 	})
 	t.Run("a load balancer address without a load balancer", func(t *testing.T) {
 		t.Parallel()
 		w := iptlstest.New(t)
-		runSet(
-			t.Context(),
-			w,
-			func(o *SetOptions) { o.Certificate.LoadBalancerIP = "203.0.113.7" },
-			"load-balancer-ip",
-		).Check(t, 2, "type None")
+		runSet(t.Context(), w, func(o *SetOptions) { o.Certificate.LoadBalancerIP = "203.0.113.7" }, "load-balancer-ip").
+			Check(t, 2, "type None")
 	})
 }
 
 func TestValidate(t *testing.T) {
 	t.Parallel()
-	for _, tt := range []struct {
+	type row struct {
 		name    string
 		change  func(*SetOptions)
 		changed []string
 		says    string // empty: no error
-	}{
+	}
+	rows := []row{
 		{name: "takes the least", change: func(*SetOptions) {}},
 		{name: "needs a Secret", change: func(o *SetOptions) { o.Certificate.Secret = "" }, says: "--secret is missing"},
 		{
@@ -537,42 +494,6 @@ func TestValidate(t *testing.T) {
 			name: "refuses two sources of the bundle", change: func(o *SetOptions) { o.Certificate.CAFromSecret = true },
 			changed: []string{"ca-bundle"}, says: "cannot be combined",
 		},
-		{
-			name: "refuses the source company-ca", change: func(o *SetOptions) { o.Certificate.CABundleFrom = "company-ca" },
-			changed: []string{"ca-bundle-from"}, says: "--ca-bundle-from",
-		},
-		{
-			name: "refuses the source pod/company-ca", change: func(o *SetOptions) { o.Certificate.CABundleFrom = "pod/company-ca" },
-			changed: []string{"ca-bundle-from"}, says: "--ca-bundle-from",
-		},
-		{
-			name: "refuses the source configmap/", change: func(o *SetOptions) { o.Certificate.CABundleFrom = "configmap/" },
-			changed: []string{"ca-bundle-from"}, says: "--ca-bundle-from",
-		},
-		{
-			name: "refuses the source configmap/a/b", change: func(o *SetOptions) { o.Certificate.CABundleFrom = "configmap/a/b" },
-			changed: []string{"ca-bundle-from"}, says: "--ca-bundle-from",
-		},
-		{
-			name: "refuses the source configmap/company-ca#", change: func(o *SetOptions) { o.Certificate.CABundleFrom = "configmap/company-ca#" },
-			changed: []string{"ca-bundle-from"}, says: "--ca-bundle-from",
-		},
-		{
-			name: "refuses the source clustertrustbundle/a#b", change: func(o *SetOptions) { o.Certificate.CABundleFrom = "clustertrustbundle/a#b" },
-			changed: []string{"ca-bundle-from"}, says: "--ca-bundle-from",
-		},
-		{
-			name: "takes the source configmap/company-ca", change: func(o *SetOptions) { o.Certificate.CABundleFrom = "configmap/company-ca" },
-			changed: []string{"ca-bundle-from"},
-		},
-		{
-			name: "takes the source Secret/company-ca#tls.crt", change: func(o *SetOptions) { o.Certificate.CABundleFrom = "Secret/company-ca#tls.crt" },
-			changed: []string{"ca-bundle-from"},
-		},
-		{
-			name: "takes the source clustertrustbundle/company-ca", change: func(o *SetOptions) { o.Certificate.CABundleFrom = "clustertrustbundle/company-ca" },
-			changed: []string{"ca-bundle-from"},
-		},
 		{name: "refuses a bad suffix", change: func(o *SetOptions) { o.Session.Suffix = "x" }, says: "invalid API group " +
 			"suffix"},
 		{
@@ -584,7 +505,17 @@ func TestValidate(t *testing.T) {
 			name: "refuses an empty bundle", change: func(o *SetOptions) { o.Certificate.CABundle = "-" },
 			changed: []string{"ca-bundle"}, says: "is empty",
 		},
+	}
+	for source, says := range map[string]string{
+		"company-ca": "--ca-bundle-from", "pod/company-ca": "--ca-bundle-from", "configmap/": "--ca-bundle-from",
+		"configmap/a/b": "--ca-bundle-from", "configmap/company-ca#": "--ca-bundle-from",
+		"clustertrustbundle/a#b": "--ca-bundle-from",
+		"configmap/company-ca":   "", "Secret/company-ca#tls.crt": "", "clustertrustbundle/company-ca": "",
 	} {
+		change := func(o *SetOptions) { o.Certificate.CABundleFrom = source }
+		rows = append(rows, row{"source " + source, change, []string{"ca-bundle-from"}, says})
+	}
+	for _, tt := range rows {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			w := &iptlstest.World{Cluster: &iptlstest.Cluster{}}
@@ -631,7 +562,7 @@ func TestForeignText(t *testing.T) {
 	for name, change := range map[string]func(*iptlstest.World, *SetOptions){
 		"a CA": func(w *iptlstest.World, _ *SetOptions) {
 			w.CA = iptlstest.NewCA(t, iptlstest.Hostile)
-			w.Pair = iptlstest.Serving(t, w.CA, iptlstest.Loopback())
+			w.Pair = renewal(t, w)
 			w.Cluster.TLSSecret.Data = map[string][]byte{
 				"tls.crt": w.Pair.CertPEM, "tls.key": w.Pair.KeyPEM, "ca.crt": w.CA.CertPEM(),
 			}
@@ -663,6 +594,17 @@ func TestForeignText(t *testing.T) {
 				change(w, o)
 			}).Forges(t)
 		})
+	}
+}
+
+// once returns a function that calls change the first time only.
+func once(change func(*iptlstest.Cluster)) func(*iptlstest.Cluster) {
+	called := false
+	return func(c *iptlstest.Cluster) {
+		if !called {
+			called = true
+			change(c)
+		}
 	}
 }
 

@@ -3,20 +3,24 @@ package change
 import (
 	"encoding/base64"
 	"encoding/json"
+	"io"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/iptlstest"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // newTransition returns a world in which clients use a certificate of the Company CA, and Secret next-tls has one of
@@ -44,9 +48,7 @@ func next(t *testing.T, w *iptlstest.World, adapt func(*SetOptions), changed ...
 func verifies(t *testing.T, w *iptlstest.World, bundle []byte) bool {
 	t.Helper()
 	chain, _, err := session.RealNetwork{}.Asked(t.Context(), w.Proxy.Endpoint(), "127.0.0.1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	served := []certs.Served{{Chain: chain}}
 	return len(certs.CheckServed(certs.Expected{Host: "127.0.0.1", Bundle: bundle, Now: time.Now()}, served)) == 0
 }
@@ -54,10 +56,7 @@ func verifies(t *testing.T, w *iptlstest.World, bundle []byte) bool {
 func publishedBundle(t *testing.T, w *iptlstest.World) []byte {
 	t.Helper()
 	data := w.Cluster.Issuer.Status.Strategies[0].Frontend.ImpersonationProxyInfo.CertificateAuthorityData
-	bundle, err := base64.StdEncoding.DecodeString(data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	bundle := must.Get(base64.StdEncoding.DecodeString(data))(t)
 	return bundle
 }
 
@@ -74,9 +73,7 @@ func kubeconfigFor(t *testing.T, w *iptlstest.World, path string, bundle []byte)
 		AuthInfos: map[string]*clientcmdapi.AuthInfo{"u": {Token: "t"}},
 		Contexts:  map[string]*clientcmdapi.Context{"x": {Cluster: "c", AuthInfo: "u"}},
 	}
-	if err := clientcmd.WriteToFile(config, path); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, clientcmd.WriteToFile(config, path))
 }
 
 // TestSetWaitsForClients changes the CA: old clients keep working, and the command reports them until they are gone.
@@ -109,13 +106,9 @@ func TestSetWaitsForClients(t *testing.T) {
 	next(t, w, files).Check(t, ui.ExitNotDue, file, "which does not verify the new certificate")
 	kubeconfigFor(t, w, file, both)
 	damaged := filepath.Join(folder, "damaged.yaml")
-	if err := os.WriteFile(damaged, []byte("<<<<<<< HEAD\nclusters: []\nusers: []\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(damaged, []byte("<<<<<<< HEAD\nclusters: []\nusers: []\n"), 0o600))
 	next(t, w, files).Check(t, ui.ExitNotDue, damaged)
-	if err := os.Remove(damaged); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Remove(damaged))
 	next(t, w, files).Check(t, 0, "All 1 kubeconfigs", "Retired revision", "presents the certificate at 1 of 1")
 	if verifies(t, w, w.CA.CertPEM()) || !verifies(t, w, both) || !certs.SameBundle(publishedBundle(t, w), ca.CertPEM()) {
 		t.Error("the new certificate is not served with its own trust bundle")
@@ -239,11 +232,89 @@ func TestUnsetWaitsForClients(t *testing.T) {
 	}
 	file := filepath.Join(t.TempDir(), "ann.yaml")
 	kubeconfigFor(t, w, file, both)
-	unset(
-		func(o *UnsetOptions) { o.Flags.Kubeconfigs = []string{file} },
-	).Check(t, 0, "All 1 kubeconfigs", "Retired revision")
+	unset(func(o *UnsetOptions) { o.Flags.Kubeconfigs = []string{file} }).
+		Check(t, 0, "All 1 kubeconfigs", "Retired revision")
 	if !verifies(t, w, both) || !certs.SameBundle(publishedBundle(t, w), w.Generated.CertPEM()) {
 		t.Error("the generated certificate is not served")
 	}
 	unset(nil).Check(t, 0, "unchanged")
+}
+
+// TestChangeOfCAIsRefused changes to the agent's generated certificate and back: a change that breaks kubeconfigs must
+// be refused, and not found out by an outage.
+func TestChangeOfCAIsRefused(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name  string
+		world func(*testing.T) *iptlstest.World
+		run   func(*testing.T, *iptlstest.World, []string) *iptlstest.Run
+		hint  string
+	}{
+		{
+			name: "by the first set", world: iptlstest.New, hint: `"pinniped kubeconfig rotate"`,
+			run: func(t *testing.T, w *iptlstest.World, allow []string) *iptlstest.Run {
+				t.Helper()
+				r := &iptlstest.Run{}
+				o := optionsFor(w, r)
+				o.Certificate.Allow = allow
+				o.Session.NewProgress = func() *ui.Progress { return &ui.Progress{Out: io.Discard} } // like -q
+				return r.Do(t.Context(), o)
+			},
+		},
+		{
+			name: "by unset", world: iptlstest.NewExternalWorld, hint: "pinniped kubeconfig rotate",
+			run: func(t *testing.T, w *iptlstest.World, allow []string) *iptlstest.Run {
+				t.Helper()
+				return runUnset(t, w, func(o *UnsetOptions) { o.Allow = allow })
+			},
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			w := tt.world(t)
+			w.Obey(t)
+			before := SpecOf(w)
+			tt.run(t, w, nil).Check(t, ui.ExitRefused, "OldClientsBreak", tt.hint, "--allow OldClientsBreak")
+			if diff := cmp.Diff(before, SpecOf(w)); diff != "" {
+				t.Errorf("it was changed (-want +got):\n%s", diff)
+			}
+			tt.run(t, w, []string{"OldClientsBreak"}).Check(t, 0)
+			if cmp.Equal(before, SpecOf(w)) {
+				t.Error("with --allow, it was not changed")
+			}
+		})
+	}
+}
+
+// TestAllowedChangeOfCAIsStillChecked presents a certificate that the new CA bundle does not verify: --allow
+// OldClientsBreak does not allow that.
+func TestAllowedChangeOfCAIsStillChecked(t *testing.T) {
+	t.Parallel()
+	w := iptlstest.New(t)
+	w.Obey(t)
+	obey := w.Cluster.AfterApply
+	w.Cluster.AfterApply = func(c *iptlstest.Cluster) {
+		obey(c)
+		w.Proxy.Serve(t, iptlstest.Serving(t, w.Generated, iptlstest.Loopback()))
+	}
+	runSet(t.Context(), w, func(o *SetOptions) { o.Session.Timeout = iptlstest.TooShort }).Check(t, ui.ExitNotConverged)
+}
+
+// TestAllowedRevisionsAreRetired breaks clients of the generated certificate, as the README's first steps do. Then the
+// status is good, and a later change ignores these clients.
+func TestAllowedRevisionsAreRetired(t *testing.T) {
+	t.Parallel()
+	w := iptlstest.New(t)
+	w.DualTrust(t)
+	runSet(t.Context(), w, nil).Check(t, 0, "Retired revision")
+	history, err := serving.Read(w.Cluster.Revisions.Data)
+	if err != nil || len(history.Revisions) != 2 {
+		t.Fatal(history, err)
+	}
+	for i := range history.Revisions {
+		if r := &history.Revisions[i]; r.Ended() == r.Until.IsZero() {
+			t.Errorf("revision %s, published until %v, is retired: %v", r.ID, r.Until, r.Ended())
+		}
+	}
+	runStatus(t.Context(), w, session.RealNetwork{}).Check(t, 0, "USERS: not affected")
 }

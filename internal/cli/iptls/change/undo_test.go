@@ -14,6 +14,7 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/test/iptlstest"
 	"github.com/pinniped-toolkit/pinniped/test/sessiontest"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 func runUndo(t *testing.T, w *iptlstest.World, change func(*UndoOptions)) *iptlstest.Run {
@@ -47,11 +48,8 @@ func TestUndo(t *testing.T) {
 		runSet(t.Context(), w, nil).Check(t, 0, "configured")
 		after := SpecOf(w)
 		for i, want := range []configv1alpha1.ImpersonationProxySpec{before, after, before} {
-			runUndo(
-				t,
-				w,
-				nil,
-			).Check(t, 0, "credentialissuer/pinniped-concierge-config undone", "presents the certificate at 1 of 1 addresses")
+			runUndo(t, w, nil).
+				Check(t, 0, "credentialissuer/pinniped-concierge-config undone", "presents the certificate at 1 of 1 addresses")
 			if diff := cmp.Diff(want, SpecOf(w)); diff != "" {
 				t.Errorf("after undo %d (-want +got):\n%s", i+1, diff)
 			}
@@ -91,11 +89,8 @@ func TestUndo(t *testing.T) {
 		w := undoWorld(t)
 		runSet(t.Context(), w, nil).Check(t, 0)
 		after := SpecOf(w)
-		runUndo(
-			t,
-			w,
-			func(o *UndoOptions) { o.Flags.DryRun, o.Flags.Diff = session.DryRunServer, true },
-		).Check(t, 0, "undone (server dry run)", "- spec.impersonationProxy.tls.secretName: proxy-tls")
+		runUndo(t, w, func(o *UndoOptions) { o.Flags.DryRun, o.Flags.Diff = session.DryRunServer, true }).
+			Check(t, 0, "undone (server dry run)", "- spec.impersonationProxy.tls.secretName: proxy-tls")
 		if diff := cmp.Diff(after, SpecOf(w)); diff != "" {
 			t.Errorf("after a dry run (-want +got):\n%s", diff)
 		}
@@ -144,10 +139,7 @@ func TestUndo(t *testing.T) {
 		if diff := cmp.Diff(before, SpecOf(w)); diff != "" {
 			t.Errorf("after undo (-want +got):\n%s", diff)
 		}
-		history, err := serving.Read(w.Cluster.Revisions.Data)
-		if err != nil {
-			t.Fatal(err)
-		}
+		history := must.Get(serving.Read(w.Cluster.Revisions.Data))(t)
 		to := plan.Previous(history, w.Cluster.Issuer.Spec.ImpersonationProxy)
 		runUndo(t, w, func(o *UndoOptions) { o.ToRevision = to.ID[:6] }).Check(t, 0, "undone", to.ID)
 		if diff := cmp.Diff(after, SpecOf(w)); diff != "" {
@@ -186,10 +178,7 @@ func TestUndoRefuses(t *testing.T) {
 	t.Run("when the history does not tell the configuration", func(t *testing.T) {
 		t.Parallel()
 		w := undoWorld(t)
-		history, err := serving.Read(w.Cluster.Revisions.Data)
-		if err != nil {
-			t.Fatal(err)
-		}
+		history := must.Get(serving.Read(w.Cluster.Revisions.Data))(t)
 		history.Revisions[0].Spec, history.Revisions[0].Until = nil, time.Now()
 		w.Cluster.Revisions.Data[serving.RevisionsKey] = string(history.Encode())
 		runUndo(t, w, nil).Check(t, 1, "has no configuration", "kubectl edit")
@@ -208,7 +197,7 @@ func TestUndoOfFiles(t *testing.T) {
 	t.Parallel()
 	w := undoWorld(t)
 	w.Cluster.AfterSecret = w.Cluster.AfterApply
-	renewed := iptlstest.Serving(t, w.CA, iptlstest.Loopback())
+	renewed := renewal(t, w)
 	setFromFiles(t, w, renewed, nil).Check(t, 0, "configured", `the content of Secret "proxy-tls" is overwritten`)
 	runUndo(t, w, nil).Check(t, 0, "undone")
 	w.SecretHas(t, renewed)

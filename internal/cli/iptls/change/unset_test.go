@@ -1,14 +1,18 @@
 package change
 
 import (
+	"context"
 	"encoding/json"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/status"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
@@ -33,12 +37,9 @@ func TestUnset(t *testing.T) {
 	t.Parallel()
 	w := iptlstest.NewExternalWorld(t)
 	w.Obey(t)
-	runUnset(
-		t,
-		w,
-		nil,
-	).Check(t, 0, "credentialissuer/pinniped-concierge-config unset", `OldClientsBreak: every kubeconfig in use stops working`,
-		`trust "Company CA"`, "presents the certificate at 1 of 1 addresses", "tls.secretName", "CA bundle: \""+plan.GeneratedCAName)
+	runUnset(t, w, nil).
+		Check(t, 0, "credentialissuer/pinniped-concierge-config unset", `OldClientsBreak: every kubeconfig in use stops working`,
+			`trust "Company CA"`, "presents the certificate at 1 of 1 addresses", "tls.secretName", "CA bundle: \""+plan.GeneratedCAName)
 	want := []map[string]any{{
 		"metadata": map[string]any{"resourceVersion": "2"},
 		"spec":     map[string]any{"impersonationProxy": map[string]any{"tls": nil}},
@@ -119,13 +120,8 @@ func TestUnsetOldClients(t *testing.T) {
 				t.Errorf("without --allow, it ended with %v", strict.Err)
 			}
 			r := runUnset(t, w, func(o *UnsetOptions) { o.Flags.DryRun, o.Flags.Diff = session.DryRunClient, true })
-			r.Check(
-				t,
-				0,
-				"unset (client dry run)",
-				"- spec.impersonationProxy.tls.secretName: proxy-tls\n+ spec.impersonationProxy.tls.secretName: (none)",
-				tt.says,
-			)
+			r.Check(t, 0, "unset (client dry run)",
+				"- spec.impersonationProxy.tls.secretName: proxy-tls\n+ spec.impersonationProxy.tls.secretName: (none)", tt.says)
 			if tt.says == "" && strings.Contains(r.ErrOut.String(), "OldClientsBreak") {
 				t.Errorf("somebody is said to be broken: %s", r.ErrOut.String())
 			}
@@ -232,4 +228,16 @@ func TestUnsetErrors(t *testing.T) {
 	runUnset(t, w, func(o *UnsetOptions) { o.Session.Output = "junit" }).Check(t, 2, `invalid value "junit" for --output`)
 	w.Cluster.Issuer.Spec.ImpersonationProxy = nil
 	runUnset(t, w, nil).Check(t, 1, "has no spec.impersonationProxy")
+}
+
+func runStatus(ctx context.Context, w *iptlstest.World, network session.Network) *iptlstest.Run {
+	return sessiontest.Run(ctx, w, func(s *session.Session) factory.Command {
+		s.Network = network
+		return &status.Options{
+			Session: s,
+			Current: func(factory.ClusterFlags) (*factory.Cluster, error) {
+				return &factory.Cluster{Raw: clientcmdapi.NewConfig()}, nil
+			},
+		}
+	})
 }

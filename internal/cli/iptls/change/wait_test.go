@@ -1,6 +1,7 @@
 package change
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -34,11 +35,8 @@ func TestWaitForReplicas(t *testing.T) {
 	serving.ServingReplicas, serving.OtherReplicas = 2, nil
 	runSet(t.Context(), w, nil).Check(t, 0, "presents the certificate")
 	serving.SHA256 = strings.Repeat("0", 64)
-	runSet(
-		t.Context(),
-		w,
-		func(o *SetOptions) { o.Session.Timeout = iptlstest.TooShort },
-	).Check(t, 5, "the agent reports that it serves another certificate, SHA-256 0000000000000000")
+	runSet(t.Context(), w, func(o *SetOptions) { o.Session.Timeout = iptlstest.TooShort }).
+		Check(t, 5, "the agent reports that it serves another certificate, SHA-256 0000000000000000")
 }
 
 // TestSetWithoutAnAgent checks that the command does not wait while no agent runs.
@@ -121,5 +119,32 @@ func TestSetPrintsTheAgentsFindings(t *testing.T) {
 				t.Errorf("it says %q", tt.not)
 			}
 		})
+	}
+}
+
+// TestInterruptNamesUndo interrupts a command while it waits, and checks that the message names undo.
+func TestInterruptNamesUndo(t *testing.T) {
+	t.Parallel()
+	w := iptlstest.New(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	w.Cluster.AfterApply = func(*iptlstest.Cluster) { cancel() }
+	runSet(ctx, w, nil).Check(t, 130, "interrupted: the CredentialIssuer has changed", "pinniped ip-tls undo")
+}
+
+// TestOvertaken checks a concurrent change of the same fields by another administrator.
+func TestOvertaken(t *testing.T) {
+	t.Parallel()
+	w := iptlstest.New(t)
+	w.Obey(t)
+	w.Cluster.BeforeApply = func(c *iptlstest.Cluster) {
+		if c.Issuer.Spec.ImpersonationProxy.TLS == nil {
+			c.Issuer.Spec.ImpersonationProxy.TLS = &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: "theirs"}
+			c.Bump()
+		}
+	}
+	runSet(t.Context(), w, nil).Check(t, 3, "was changed in the meantime", "tls.secretName from (none) to theirs",
+		"nothing was changed")
+	if got := SpecOf(w).TLS.SecretName; got != "theirs" {
+		t.Errorf("it is %s", got)
 	}
 }

@@ -16,12 +16,14 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
 	"github.com/pinniped-toolkit/pinniped/pkg/apis"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/test/iptlstest"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // TestApplyOnARealAPIServer checks server-side apply of plan.ApplyObject on a real API server.
@@ -80,13 +82,8 @@ func TestApplyOnARealAPIServer(t *testing.T) {
 	for _, tt := range cases {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			before := apply(
-				t,
-				client,
-				tt.name,
-				map[string]any{"spec": map[string]any{"impersonationProxy": tt.before}},
-				"gitops",
-			)
+			before := apply(t, client, tt.name, map[string]any{"spec": map[string]any{"impersonationProxy": tt.before}},
+				"gitops")
 			wanted := *before.Spec.ImpersonationProxy.DeepCopy()
 			tt.change(&wanted)
 
@@ -94,31 +91,17 @@ func TestApplyOnARealAPIServer(t *testing.T) {
 			if diff := cmp.Diff(&wanted, changed.Spec.ImpersonationProxy); diff != "" {
 				t.Errorf("after applying (-want +got):\n%s", diff)
 			}
-			again := apply(
-				t,
-				client,
-				tt.name,
-				plan.ApplyObject(changed, wanted, plan.Request{Secret: tt.req.Secret}),
-				plan.FieldManager,
-			)
+			again := apply(t, client, tt.name, plan.ApplyObject(changed, wanted, plan.Request{Secret: tt.req.Secret}),
+				plan.FieldManager)
 			if diff := cmp.Diff(&wanted, again.Spec.ImpersonationProxy); diff != "" {
 				t.Errorf("after a second run without the other flags (-want +got):\n%s", diff)
 			}
-			_, err := client.ApplyCredentialIssuer(
-				t.Context(),
-				tt.name,
-				plan.ApplyObject(before, wanted, tt.req),
-				discovery.ApplyOptions{FieldManager: plan.FieldManager, Force: true},
-			)
+			_, err := client.ApplyCredentialIssuer(t.Context(), tt.name, plan.ApplyObject(before, wanted, tt.req),
+				discovery.ApplyOptions{FieldManager: plan.FieldManager, Force: true})
 			if !errors.Is(err, discovery.ErrConflict) {
 				t.Errorf("applying to what was read long ago: %v, want a conflict", err)
 			}
-			back := mergeAs(
-				t,
-				client,
-				again,
-				func() (map[string]any, error) { return plan.MergePatch(again, *before.Spec.ImpersonationProxy) },
-			)
+			back := mergeAs(t, client, again, must.Get(plan.MergePatch(again, *before.Spec.ImpersonationProxy))(t))
 			if diff := cmp.Diff(before.Spec.ImpersonationProxy, back.Spec.ImpersonationProxy); diff != "" {
 				t.Errorf("after putting it back (-want +got):\n%s", diff)
 			}
@@ -147,12 +130,9 @@ func TestUnsetOnARealAPIServer(t *testing.T) {
 		{name: "of-kubectl-edit", create: func(t *testing.T, name string) *configv1alpha1.CredentialIssuer {
 			t.Helper()
 			apply(t, client, name, spec(bare), "gitops")
-			issuer, err := client.MergeCredentialIssuer(
+			issuer := must.Get(client.MergeCredentialIssuer(
 				t.Context(), name, spec(map[string]any{"tls": block}), discovery.ApplyOptions{FieldManager: "kubectl-edit"},
-			)
-			if err != nil {
-				t.Fatal(err)
-			}
+			))(t)
 			return issuer
 		}},
 		{name: "of-a-tool-that-applies", create: func(t *testing.T, name string) *configv1alpha1.CredentialIssuer {
@@ -181,56 +161,26 @@ func TestUnsetOnARealAPIServer(t *testing.T) {
 			options := discovery.ApplyOptions{FieldManager: plan.FieldManager}
 			dry := options
 			dry.DryRun = true
-			patch, err := plan.MergePatch(before, wanted)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := client.MergeCredentialIssuer(t.Context(), tt.name, patch, dry); err != nil {
-				t.Fatal(err)
-			}
-			changed, err := client.MergeCredentialIssuer(t.Context(), tt.name, patch, options)
-			if err != nil {
-				t.Fatal(err)
-			}
+			patch := must.Get(plan.MergePatch(before, wanted))(t)
+			must.Get(client.MergeCredentialIssuer(t.Context(), tt.name, patch, dry))(t)
+			changed := must.Get(client.MergeCredentialIssuer(t.Context(), tt.name, patch, options))(t)
 			if diff := cmp.Diff(&wanted, changed.Spec.ImpersonationProxy); diff != "" {
 				t.Errorf("after removing (-want +got):\n%s", diff)
 			}
-			if _, err := client.MergeCredentialIssuer(
-				t.Context(),
-				tt.name,
-				patch,
-				options,
-			); !errors.Is(
-				err,
-				discovery.ErrConflict,
-			) {
+			_, err := client.MergeCredentialIssuer(t.Context(), tt.name, patch, options)
+			if !errors.Is(err, discovery.ErrConflict) {
 				t.Errorf("removing from what was read long ago: %v, want a conflict", err)
 			}
-			back := mergeAs(
-				t,
-				client,
-				changed,
-				func() (map[string]any, error) { return plan.MergePatch(changed, *before.Spec.ImpersonationProxy) },
-			)
+			back := mergeAs(t, client, changed, must.Get(plan.MergePatch(changed, *before.Spec.ImpersonationProxy))(t))
 			if diff := cmp.Diff(before.Spec.ImpersonationProxy, back.Spec.ImpersonationProxy); diff != "" {
 				t.Errorf("after putting it back (-want +got):\n%s", diff)
 			}
 			if len(back.Annotations) > 0 {
 				t.Errorf("after putting it back, the annotations are %v", back.Annotations)
 			}
-			set := apply(
-				t,
-				client,
-				tt.name,
-				plan.ApplyObject(back, *before.Spec.ImpersonationProxy, plan.Request{}),
-				plan.FieldManager,
-			)
-			again := mergeAs(
-				t,
-				client,
-				set,
-				func() (map[string]any, error) { return plan.MergePatch(set, wanted) },
-			)
+			set := apply(t, client, tt.name, plan.ApplyObject(back, *before.Spec.ImpersonationProxy, plan.Request{}),
+				plan.FieldManager)
+			again := mergeAs(t, client, set, must.Get(plan.MergePatch(set, wanted))(t))
 			if diff := cmp.Diff(&wanted, again.Spec.ImpersonationProxy); diff != "" {
 				t.Errorf("after removing it again (-want +got):\n%s", diff)
 			}
@@ -244,10 +194,7 @@ const crds = "../../../../deploy/crds"
 func startCluster(t *testing.T, path string) *discovery.Client {
 	t.Helper()
 	cluster := testkit.Cluster(t, devcluster.Options{}, path)
-	client, err := discovery.Connect(rest.CopyConfig(cluster.AdminConfig()), apis.DefaultGroupSuffix)
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := must.Get(discovery.Connect(rest.CopyConfig(cluster.AdminConfig()), apis.DefaultGroupSuffix))(t)
 	return client
 }
 
@@ -288,10 +235,7 @@ func TestSetWithoutVerification(t *testing.T) {
 			o.Flags.Wait, o.Session.Connect = false, connect
 		}).Check(t, 0, "credentialissuer/pinniped-concierge-config "+want)
 	}
-	before, err := client.CredentialIssuer(t.Context(), "pinniped-concierge-config")
-	if err != nil {
-		t.Fatal(err)
-	}
+	before := must.Get(client.CredentialIssuer(t.Context(), "pinniped-concierge-config"))(t)
 	runSet(t.Context(), w, func(o *SetOptions) {
 		o.Certificate.Secret, o.Session.Connect = "shared/wildcard-tls", connect
 	}).Check(t, 3, "SecretNotPermitted", `uses only Secrets in its own namespace "pinniped-concierge"`, "Pinniped's")
@@ -316,24 +260,15 @@ func crdsWithoutVerification(t *testing.T) string {
 	if err != nil || len(paths) != 1 {
 		t.Fatalf("%v, %v", paths, err)
 	}
-	text, err := os.ReadFile(paths[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(paths[0]))(t)
 	var definition map[string]any
-	if err := yaml.Unmarshal(text, &definition); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, yaml.Unmarshal(text, &definition))
 	if !removeKey(definition, "verification") {
 		t.Fatal("there is no field verification")
 	}
-	if text, err = yaml.Marshal(definition); err != nil {
-		t.Fatal(err)
-	}
+	text = must.Get(yaml.Marshal(definition))(t)
 	path := filepath.Join(t.TempDir(), "crd.yaml")
-	if err := os.WriteFile(path, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(path, text, 0o600))
 	return path
 }
 
@@ -355,44 +290,94 @@ func removeKey(value any, key string) bool {
 }
 
 func apply(
-	t *testing.T,
-	client *discovery.Client,
-	name string,
-	object map[string]any,
-	manager string,
+	t *testing.T, client *discovery.Client, name string, object map[string]any, manager string,
 ) *configv1alpha1.CredentialIssuer {
 	t.Helper()
-	issuer, err := client.ApplyCredentialIssuer(
-		t.Context(),
-		name,
-		object,
-		discovery.ApplyOptions{FieldManager: manager, Force: true},
-	)
+	issuer, err := client.ApplyCredentialIssuer(t.Context(), name, object,
+		discovery.ApplyOptions{FieldManager: manager, Force: true})
 	if err != nil {
 		t.Fatalf("applying as %q: %v", manager, err)
 	}
 	return issuer
 }
 
-func mergeAs(
-	t *testing.T,
-	client *discovery.Client,
-	issuer *configv1alpha1.CredentialIssuer,
-	patch func() (map[string]any, error),
+func mergeAs(t *testing.T, client *discovery.Client, issuer *configv1alpha1.CredentialIssuer,
+	fields map[string]any,
 ) *configv1alpha1.CredentialIssuer {
 	t.Helper()
-	fields, err := patch()
-	if err != nil {
-		t.Fatal(err)
+	return must.Get(client.MergeCredentialIssuer(t.Context(), issuer.Name, fields,
+		discovery.ApplyOptions{FieldManager: plan.FieldManager}))(t)
+}
+
+// TestSecretOnARealAPIServer checks on a real API server that a Secret is created, overwritten, restored and deleted,
+// and that concurrent changes are detected.
+func TestSecretOnARealAPIServer(t *testing.T) {
+	t.Parallel()
+	client := startCluster(t, crds)
+	w := iptlstest.New(t)
+	const namespace = "default"
+	pair := &keyPair{cert: w.Pair.CertPEM, key: w.Pair.KeyPEM}
+	next := renewal(t, w)
+	renewed := &keyPair{cert: next.CertPEM, key: next.KeyPEM}
+	read := func(name string) *corev1.Secret {
+		t.Helper()
+		secret := must.Get(client.Secret(t.Context(), namespace, name))(t)
+		return secret
 	}
-	changed, err := client.MergeCredentialIssuer(
-		t.Context(),
-		issuer.Name,
-		fields,
-		discovery.ApplyOptions{FieldManager: plan.FieldManager},
-	)
-	if err != nil {
-		t.Fatal(err)
+	holds := func(what, name string, want map[string][]byte) {
+		t.Helper()
+		if diff := cmp.Diff(want, read(name).Data); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", what, diff)
+		}
 	}
-	return changed
+
+	made := pair.intended(nil, namespace, "made", false)
+	must.Get(writeSecret(t.Context(), client, nil, made, true))(t)
+	if _, err := client.Secret(t.Context(), namespace, "made"); !errors.Is(err, discovery.ErrNotFound) {
+		t.Fatalf("after a dry run: %v, want nothing", err)
+	}
+	first := must.Get(writeSecret(t.Context(), client, nil, made, false))(t)
+	holds("made", "made", made.Data)
+	if names, err := client.SecretNames(t.Context(), namespace, corev1.SecretTypeTLS); err != nil ||
+		!cmp.Equal(names, []string{"made"}) {
+		t.Errorf("the Secrets of type kubernetes.io/tls are %q, %v", names, err)
+	}
+	must.Get(client.ApplySecret(t.Context(), namespace, "theirs", secretFields(made, []string{"tls.crt", "tls.key"}, ""),
+		discovery.ApplyOptions{FieldManager: "somebody"}))(t)
+	made = renewed.intended(nil, namespace, "theirs", false)
+	if _, err := writeSecret(t.Context(), client, nil, made, false); !errors.Is(err, discovery.ErrConflict) {
+		t.Errorf("making what somebody else has made meanwhile: %v, want a conflict", err)
+	}
+
+	// A Secret of another owner, with a CA.
+	before := read("theirs")
+	before = must.Get(client.ApplySecret(t.Context(), namespace, "theirs", map[string]any{
+		"metadata": map[string]any{"resourceVersion": before.ResourceVersion}, "type": "kubernetes.io/tls",
+		"data": map[string]any{"tls.crt": pair.cert, "tls.key": pair.key, "ca.crt": w.CA.CertPEM()},
+	}, discovery.ApplyOptions{FieldManager: "somebody"}))(t)
+	wanted := renewed.intended(before, namespace, "theirs", true)
+	after := must.Get(writeSecret(t.Context(), client, before, wanted, false))(t)
+	holds("overwritten", "theirs", map[string][]byte{"tls.crt": renewed.cert, "tls.key": renewed.key, "ca.crt": {}})
+	if _, err := writeSecret(t.Context(), client, before, wanted, false); !errors.Is(err, discovery.ErrConflict) {
+		t.Errorf("overwriting what was read long ago: %v, want a conflict", err)
+	}
+	change := &secretChange{before: before, after: after}
+	must.Do(t, change.undo(t.Context(), client, &ui.Progress{}))
+	holds("put back", "theirs", before.Data)
+	if err := change.undo(t.Context(), client, &ui.Progress{}); err == nil {
+		t.Error("a second time it is somebody else's, and was overwritten")
+	}
+
+	if err := client.DeleteSecret(t.Context(), &corev1.Secret{ObjectMeta: read("theirs").ObjectMeta}); err != nil {
+		t.Errorf("deleting: %v", err)
+	}
+	again := renewed.intended(first, namespace, "made", false)
+	second := must.Get(writeSecret(t.Context(), client, first, again, false))(t)
+	if err := client.DeleteSecret(t.Context(), first); !errors.Is(err, discovery.ErrConflict) {
+		t.Errorf("deleting what was read long ago: %v, want a conflict", err)
+	}
+	must.Do(t, (&secretChange{after: second}).undo(t.Context(), client, &ui.Progress{}))
+	if _, err := client.Secret(t.Context(), namespace, "made"); !errors.Is(err, discovery.ErrNotFound) {
+		t.Errorf("after it was taken back: %v, want nothing", err)
+	}
 }

@@ -68,3 +68,69 @@ func TestSetWithTheConfiguredSecret(t *testing.T) {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 }
+
+// TestSetServiceType changes the Service in front of the proxy, alone and together with a certificate, with the usual
+// checks and rollback, and undoes it.
+func TestSetServiceType(t *testing.T) {
+	t.Parallel()
+	to := func(kind string) func(*SetOptions) {
+		return func(o *SetOptions) { o.Certificate.Secret, o.ServiceType = "", kind }
+	}
+	kind := func(w *iptlstest.World) configv1alpha1.ImpersonationProxyServiceType {
+		return w.Cluster.Issuer.Spec.ImpersonationProxy.Service.Type
+	}
+	t.Run("alone", func(t *testing.T) {
+		t.Parallel()
+		w := iptlstest.NewExternalWorld(t)
+		w.Record(t)
+		before, was := SpecOf(w), kind(w)
+		runSet(t.Context(), w, to("ClusterIP")).Check(t, 0, "configured", "presents the certificate", "service.type")
+		if kind(w) != configv1alpha1.ServiceTypeClusterIP || SpecOf(w).TLS == nil ||
+			SpecOf(w).TLS.SecretName != before.TLS.SecretName {
+			t.Errorf("got %+v", SpecOf(w))
+		}
+		runSet(t.Context(), w, to("ClusterIP")).Check(t, 0, "unchanged")
+		runUndo(t, w, nil).Check(t, 0)
+		if kind(w) != was {
+			t.Errorf("after undo, the type is %q", kind(w))
+		}
+	})
+	t.Run("with a certificate", func(t *testing.T) {
+		t.Parallel()
+		w := iptlstest.New(t)
+		w.Obey(t)
+		runSet(t.Context(), w, func(o *SetOptions) { o.ServiceType = "ClusterIP" }).Check(t, 0, "configured")
+		if kind(w) != configv1alpha1.ServiceTypeClusterIP {
+			t.Errorf("the type is %q", kind(w))
+		}
+	})
+	t.Run("is put back when it does not take effect", func(t *testing.T) {
+		t.Parallel()
+		w := iptlstest.NewExternalWorld(t)
+		before := kind(w)
+		w.Cluster.AfterApply = func(c *iptlstest.Cluster) {
+			c.Issuer.Status.Strategies = []configv1alpha1.CredentialIssuerStrategy{
+				iptlstest.FailedReport(configv1alpha1.ReasonErrorDuringSetup, "no load balancer"),
+			}
+		}
+		runSet(t.Context(), w, func(o *SetOptions) {
+			to("ClusterIP")(o)
+			o.Session.Timeout = iptlstest.TooShort
+		}).Check(t, ui.ExitNotConverged, "the previous configuration was restored")
+		if got := kind(w); got != before {
+			t.Errorf("the type is %q", got)
+		}
+	})
+	t.Run("None needs an endpoint", func(t *testing.T) {
+		t.Parallel()
+		w := iptlstest.NewExternalWorld(t)
+		w.Cluster.Issuer.Spec.ImpersonationProxy.ExternalEndpoint = ""
+		runSet(t.Context(), w, to("None")).
+			Check(t, ui.ExitUsage, "needs an external endpoint", "--external-endpoint HOST:PORT")
+	})
+	t.Run("what is no type", func(t *testing.T) {
+		t.Parallel()
+		runSet(t.Context(), iptlstest.New(t), to("NodePort")).
+			Check(t, ui.ExitUsage, `invalid value "NodePort" for --service-type`)
+	})
+}
