@@ -32,39 +32,16 @@ type Name struct {
 	Advisory bool `json:"advisory,omitempty"`
 }
 
-// Limits are the maximum sizes of the input. They are checked before anything is decoded.
-type Limits struct {
-	LeafBytes          int // the first block of tls.crt
-	KeyBytes           int // tls.key
-	ChainBytes         int // tls.crt
-	BundleBytes        int // a CA bundle
-	ChainCertificates  int // blocks in tls.crt
-	BundleCertificates int // blocks in a CA bundle
-}
-
-// DefaultLimits returns limits far above what real certificates need, but low enough that hostile data costs little.
-func DefaultLimits() Limits {
-	return Limits{
-		LeafBytes:          36_500,
-		KeyBytes:           13_000,
-		ChainBytes:         95_000,
-		BundleBytes:        330_000,
-		ChainCertificates:  20,
-		BundleCertificates: 500,
-	}
-}
-
-func (l Limits) withDefaults() Limits {
-	d := DefaultLimits()
-	return Limits{
-		LeafBytes:          cmp.Or(l.LeafBytes, d.LeafBytes),
-		KeyBytes:           cmp.Or(l.KeyBytes, d.KeyBytes),
-		ChainBytes:         cmp.Or(l.ChainBytes, d.ChainBytes),
-		BundleBytes:        cmp.Or(l.BundleBytes, d.BundleBytes),
-		ChainCertificates:  cmp.Or(l.ChainCertificates, d.ChainCertificates),
-		BundleCertificates: cmp.Or(l.BundleCertificates, d.BundleCertificates),
-	}
-}
+// The maximum sizes of the input, which are checked before anything is decoded. They are far above what real
+// certificates need, but low enough that hostile data costs little.
+const (
+	maxLeafBytes          = 36_500 // the first block of tls.crt
+	maxKeyBytes           = 13_000 // tls.key
+	maxChainBytes         = 95_000 // tls.crt
+	maxBundleBytes        = 330_000
+	maxChainCertificates  = 20 // blocks in tls.crt
+	maxBundleCertificates = 500
+)
 
 // Sources are the names of the parts of an Input in messages, so that these name what their reader can change, such as
 // the flags of a command. Empty fields default to the keys of a Secret and the CredentialIssuer's spec.
@@ -114,8 +91,6 @@ type Input struct {
 	ExpiresWithin time.Duration
 	// Roots replace the system roots; nil means those of this machine.
 	Roots *x509.CertPool
-	// Limits are the maximum sizes; zero fields default to DefaultLimits.
-	Limits Limits
 	// Sources are the names of the parts of the input in messages.
 	Sources Sources
 	// Allow lists errors that do not refuse the certificate. Codes for which Allowable is false have no effect.
@@ -218,7 +193,7 @@ type run struct {
 }
 
 func newRun(in Input) *run {
-	in.Limits, in.Sources = in.Limits.withDefaults(), in.Sources.withDefaults()
+	in.Sources = in.Sources.withDefaults()
 	if in.NoKey {
 		in.KeyPEM = nil
 	}
@@ -234,15 +209,15 @@ func newRun(in Input) *run {
 // files parses tls.crt, tls.key and the bundle.
 func (r *run) files() {
 	var list []Finding
-	r.bundle, list = parseBundle(r.Bundle, r.Limits, r.Sources.Bundle)
+	r.bundle, list = parseBundle(r.Bundle, r.Sources.Bundle)
 	bundleFindings := list
 
 	if incomplete := checkComplete(r.Input); len(incomplete) > 0 {
 		r.found.addAll(incomplete)
 	}
 	if len(bytes.TrimSpace(r.CertPEM)) > 0 {
-		r.chain, list = readChain(r.CertPEM, r.Limits, r.Sources.Certificate)
-		if exchanged(r.CertPEM, r.KeyPEM, r.Limits) {
+		r.chain, list = readChain(r.CertPEM, r.Sources.Certificate)
+		if exchanged(r.CertPEM, r.KeyPEM) {
 			for i := range list {
 				list[i].Hint = fmt.Sprintf(
 					"%s and %s hold each other's content: swap them",
@@ -254,7 +229,7 @@ func (r *run) files() {
 		r.found.addAll(list)
 	}
 	if len(bytes.TrimSpace(r.KeyPEM)) > 0 {
-		key, list := readKey(r.KeyPEM, r.Limits, r.Sources)
+		key, list := readKey(r.KeyPEM, r.Sources)
 		r.found.addAll(list)
 		if key != nil && len(r.chain) > 0 {
 			place, list := checkKeyPair(key, r.chain, r.bundle, r.Sources.Key)
@@ -340,8 +315,8 @@ func checkComplete(in Input) []Finding {
 }
 
 // exchanged reports whether each of the two files contains what belongs in the other.
-func exchanged(cert, key []byte, limits Limits) bool {
-	if len(cert) > limits.ChainBytes || len(key) > limits.KeyBytes {
+func exchanged(cert, key []byte) bool {
+	if len(cert) > maxChainBytes || len(key) > maxKeyBytes {
 		return false
 	}
 	first := func(data []byte) string {
@@ -354,17 +329,17 @@ func exchanged(cert, key []byte, limits Limits) bool {
 }
 
 // readChain parses tls.crt. The chain is empty if the serving certificate cannot be parsed.
-func readChain(data []byte, limits Limits, name string) ([]numbered, []Finding) {
-	if len(data) > limits.ChainBytes {
-		return nil, []Finding{tooLarge(name, len(data), limits.ChainBytes, chainSize)}
+func readChain(data []byte, name string) ([]numbered, []Finding) {
+	if len(data) > maxChainBytes {
+		return nil, []Finding{tooLarge(name, len(data), maxChainBytes, chainSize)}
 	}
-	chain, list := parseCertificates(data, partChain, name, limits.ChainCertificates)
+	chain, list := parseCertificates(data, partChain, name, maxChainCertificates)
 	if len(chain) > 0 && !leads(data, chain[0].number) {
 		return nil, list // the serving certificate is unreadable, so the rest is inconclusive
 	}
 	if len(chain) > 0 {
-		if size := len(encodeCertificate(chain[0].Raw)); size > limits.LeafBytes {
-			return nil, append(list, tooLarge("the serving certificate in "+name, size, limits.LeafBytes, leafSize))
+		if size := len(encodeCertificate(chain[0].Raw)); size > maxLeafBytes {
+			return nil, append(list, tooLarge("the serving certificate in "+name, size, maxLeafBytes, leafSize))
 		}
 	}
 	return chain, list

@@ -23,10 +23,10 @@ const (
 
 // readKey parses tls.key. Messages contain none of its content, nor x509's error texts, which might quote it in the
 // future.
-func readKey(data []byte, limits Limits, sources Sources) (crypto.Signer, []Finding) {
+func readKey(data []byte, sources Sources) (crypto.Signer, []Finding) {
 	name := sources.Key
-	if len(data) > limits.KeyBytes {
-		return nil, []Finding{tooLarge(name, len(data), limits.KeyBytes, keySize)}
+	if len(data) > maxKeyBytes {
+		return nil, []Finding{tooLarge(name, len(data), maxKeyBytes, keySize)}
 	}
 	file := readPEM(data)
 	if len(file.blocks) == 0 {

@@ -31,10 +31,9 @@ func (n numbered) where() string {
 
 // ParseBundle parses a CA bundle: PEM, CERTIFICATE blocks only. It returns all certificates that can be parsed, and
 // findings about everything else, such as a block that libraries silently skip, a private key, or text after the last
-// block. Size and number of certificates are limited by DefaultLimits. Empty data gives neither certificates nor
-// findings.
+// block. Size and number of certificates are limited. Empty data gives neither certificates nor findings.
 func ParseBundle(data []byte) ([]*x509.Certificate, []Finding) {
-	parsed, list := parseBundle(data, DefaultLimits(), "the CA bundle")
+	parsed, list := parseBundle(data, "the CA bundle")
 	certificates := make([]*x509.Certificate, len(parsed))
 	for i, p := range parsed {
 		certificates[i] = p.Certificate
@@ -75,15 +74,14 @@ func bundleSet(data []byte) (map[string]bool, bool) {
 	return set, true
 }
 
-func parseBundle(data []byte, limits Limits, name string) ([]numbered, []Finding) {
+func parseBundle(data []byte, name string) ([]numbered, []Finding) {
 	if len(bytes.TrimSpace(data)) == 0 {
 		return nil, nil
 	}
-	if len(data) > limits.BundleBytes {
-		return nil, []Finding{tooLarge(name, len(data), limits.BundleBytes, bundleSize)}
+	if len(data) > maxBundleBytes {
+		return nil, []Finding{tooLarge(name, len(data), maxBundleBytes, bundleSize)}
 	}
-	parsed, list := parseCertificates(data, partBundle, name, limits.BundleCertificates)
-	return parsed, list
+	return parseCertificates(data, partBundle, name, maxBundleCertificates)
 }
 
 // Usual sizes, for the hint of TooLarge.
