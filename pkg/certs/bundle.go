@@ -84,8 +84,7 @@ func (r *run) checkMember(member numbered, leaf *x509.Certificate, v verdict) []
 	warn := func(hint, format string, args ...any) []Finding {
 		return []Finding{finding(BundleMember, hint, "%s %s", member.where(), fmt.Sprintf(format, args...))}
 	}
-	keyUsage, _, _, _ := oids()
-	_, _, hasUsage := extension(member.Certificate, keyUsage)
+	_, _, hasUsage := extension(member.Certificate, oidKeyUsage)
 	root := isCA(member.Certificate)
 	switch {
 	case !root && member.Equal(leaf):

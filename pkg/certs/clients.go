@@ -79,7 +79,6 @@ func strictFindings(chain []*x509.Certificate) []Finding {
 
 func strictProblems(cert, parent *x509.Certificate) []string {
 	var problems []string
-	keyUsage, basicConstraints, _, san := oids()
 	if len(cert.AuthorityKeyId) == 0 && !selfIssued(cert) {
 		problems = append(problems, "has no authority key identifier")
 	}
@@ -91,14 +90,14 @@ func strictProblems(cert, parent *x509.Certificate) []string {
 		if len(cert.SubjectKeyId) == 0 {
 			problems = append(problems, "is a CA without subject key identifier")
 		}
-		if _, _, ok := extension(cert, keyUsage); !ok {
+		if _, _, ok := extension(cert, oidKeyUsage); !ok {
 			problems = append(problems, "is a CA without key usage")
 		}
-		if critical, _, ok := extension(cert, basicConstraints); ok && !critical {
+		if critical, _, ok := extension(cert, oidBasicConstraints); ok && !critical {
 			problems = append(problems, "is a CA whose basic constraints are not marked critical")
 		}
 	}
-	if critical, _, ok := extension(cert, san); ok && !critical && cert.Subject.String() == "" {
+	if critical, _, ok := extension(cert, oidSubjectAltName); ok && !critical && cert.Subject.String() == "" {
 		problems = append(problems, "has an empty subject and alternative names that are not marked critical")
 	}
 	return problems

@@ -50,8 +50,7 @@ func (r *run) intermediates(v verdict) {
 // and the serving certificate; negative if it is not on the main path.
 func intermediateProblems(cert *x509.Certificate, below int, now time.Time, skew time.Duration) []string {
 	var problems []string
-	keyUsage, _, _, _ := oids()
-	_, _, hasUsage := extension(cert, keyUsage)
+	_, _, hasUsage := extension(cert, oidKeyUsage)
 	switch {
 	case cert.Version == 3 && !cert.IsCA:
 		problems = append(problems, "issued a certificate, but is not a CA (CA:FALSE)")

@@ -44,15 +44,21 @@ func checkKeyType(leaf numbered) []Finding {
 	}
 }
 
-func oids() (keyUsage, basicConstraints, mustStaple, subjectAltName asn1.ObjectIdentifier) {
-	return asn1.ObjectIdentifier{2, 5, 29, 15}, asn1.ObjectIdentifier{2, 5, 29, 19},
-		asn1.ObjectIdentifier{1, 3, 6, 1, 5, 5, 7, 1, 24}, asn1.ObjectIdentifier{2, 5, 29, 17}
-}
+// Extensions.
+const (
+	oidKeyUsage         = "2.5.29.15"
+	oidSubjectAltName   = "2.5.29.17"
+	oidBasicConstraints = "2.5.29.19"
+	oidNameConstraints  = "2.5.29.30"
+	oidAuthorityKeyID   = "2.5.29.35"
+	oidExtKeyUsage      = "2.5.29.37"
+	oidMustStaple       = "1.3.6.1.5.5.7.1.24"
+)
 
 // extension returns the critical flag and the value of an extension.
-func extension(cert *x509.Certificate, id asn1.ObjectIdentifier) (critical bool, value []byte, ok bool) {
+func extension(cert *x509.Certificate, id string) (critical bool, value []byte, ok bool) {
 	for _, e := range cert.Extensions {
-		if e.Id.Equal(id) {
+		if e.Id.String() == id {
 			return e.Critical, e.Value, true
 		}
 	}
@@ -142,7 +148,7 @@ func checkServerAuth(leaf numbered) []Finding {
 	const fix = "have it issued with the extended key usage serverAuth (cert-manager: usages: [digital signature, " +
 		"server auth])"
 	usages := leaf.ExtKeyUsage
-	_, _, present := extension(leaf.Certificate, asn1.ObjectIdentifier{2, 5, 29, 37})
+	_, _, present := extension(leaf.Certificate, oidExtKeyUsage)
 	switch {
 	case slices.Contains(usages, x509.ExtKeyUsageServerAuth):
 		return nil
@@ -185,8 +191,7 @@ func usageNames(cert *x509.Certificate) string {
 }
 
 func checkKeyUsage(leaf numbered) []Finding {
-	keyUsage, _, _, _ := oids()
-	if _, _, present := extension(leaf.Certificate, keyUsage); !present ||
+	if _, _, present := extension(leaf.Certificate, oidKeyUsage); !present ||
 		leaf.KeyUsage&x509.KeyUsageDigitalSignature != 0 {
 		return nil
 	}
@@ -219,8 +224,7 @@ func keyUsageNames(usage x509.KeyUsage) string {
 }
 
 func checkMustStaple(leaf numbered) []Finding {
-	_, _, mustStaple, _ := oids()
-	_, value, present := extension(leaf.Certificate, mustStaple)
+	_, value, present := extension(leaf.Certificate, oidMustStaple)
 	if !present {
 		return nil
 	}

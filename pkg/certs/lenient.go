@@ -83,7 +83,7 @@ func authority(cert *x509.Certificate) (issuer []byte, serial *big.Int) {
 		Issuer asn1.RawValue `asn1:"optional,tag:1"`
 		Serial *big.Int      `asn1:"optional,tag:2"`
 	}
-	_, value, ok := extension(cert, asn1.ObjectIdentifier{2, 5, 29, 35})
+	_, value, ok := extension(cert, oidAuthorityKeyID)
 	if !ok {
 		return nil, nil
 	}
@@ -257,7 +257,7 @@ func subjectMail(cert *x509.Certificate) []string {
 
 // constraintRemarks is about name constraints that others apply more broadly than Go.
 func constraintRemarks(ca, leaf *x509.Certificate) []remark {
-	critical, value, ok := extension(ca, asn1.ObjectIdentifier{2, 5, 29, 30})
+	critical, value, ok := extension(ca, oidNameConstraints)
 	if !ok {
 		return nil
 	}
