@@ -192,6 +192,19 @@ type run struct {
 	outdatedCA *x509.Certificate
 }
 
+// note adds a finding with the usual severity of its code.
+func (r *run) note(code Code, hint, format string, args ...any) {
+	r.found.add(finding(code, hint, format, args...))
+}
+
+func (r *run) warn(code Code, hint, format string, args ...any) {
+	r.found.add(finding(code, hint, format, args...).withSeverity(SeverityWarning))
+}
+
+func (r *run) inform(code Code, hint, format string, args ...any) {
+	r.found.add(finding(code, hint, format, args...).withSeverity(SeverityInfo))
+}
+
 func newRun(in Input) *run {
 	in.Sources = in.Sources.withDefaults()
 	if in.NoKey {
@@ -212,9 +225,7 @@ func (r *run) files() {
 	r.bundle, list = parseBundle(r.Bundle, r.Sources.Bundle)
 	bundleFindings := list
 
-	if incomplete := checkComplete(r.Input); len(incomplete) > 0 {
-		r.found.addAll(incomplete)
-	}
+	r.checkComplete()
 	if len(bytes.TrimSpace(r.CertPEM)) > 0 {
 		r.chain, list = readChain(r.CertPEM, r.Sources.Certificate)
 		if exchanged(r.CertPEM, r.KeyPEM) {
@@ -278,40 +289,35 @@ func (r *run) facts() {
 }
 
 // checkComplete reports what an issuer has not filled in yet.
-func checkComplete(in Input) []Finding {
-	var list []Finding
-	if t := in.SecretType; t != "" && t != "kubernetes.io/tls" && t != "Opaque" {
-		list = append(
-			list,
-			finding(
-				SecretIncomplete,
-				"use type kubernetes.io/tls: kubectl create secret tls NAME --namespace=NAMESPACE --cert=FILE "+
-					"--key=FILE",
-				"the Secret's type is %s, not kubernetes.io/tls or Opaque",
-				quote(t),
-			),
+func (r *run) checkComplete() {
+	if t := r.SecretType; t != "" && t != "kubernetes.io/tls" && t != "Opaque" {
+		r.note(
+			SecretIncomplete,
+			"use type kubernetes.io/tls: kubectl create secret tls NAME --namespace=NAMESPACE --cert=FILE "+
+				"--key=FILE",
+			"the Secret's type is %s, not kubernetes.io/tls or Opaque", quote(t),
 		)
 	}
-	noCert := len(bytes.TrimSpace(in.CertPEM)) == 0
-	noKey := len(bytes.TrimSpace(in.KeyPEM)) == 0 && !in.NoKey
-	missing, are := in.Sources.Certificate, "is"
+	noCert := len(bytes.TrimSpace(r.CertPEM)) == 0
+	noKey := len(bytes.TrimSpace(r.KeyPEM)) == 0 && !r.NoKey
+	missing, are := r.Sources.Certificate, "is"
 	switch {
 	case noCert && noKey:
-		missing, are = missing+" and "+in.Sources.Key, "are"
+		missing, are = missing+" and "+r.Sources.Key, "are"
 	case noKey:
-		missing = in.Sources.Key
+		missing = r.Sources.Key
 	case !noCert:
-		return list
+		return
 	}
 	hint := "wait until the issuer has filled the Secret; if there is no issuer, write the PEM data yourself"
-	if in.SecretType == "Opaque" {
+	if r.SecretType == "Opaque" {
 		// An issuer in progress leaves a Secret of type kubernetes.io/tls with empty keys. This one was created
 		// manually.
-		hint = fmt.Sprintf("put the PEM data there, under the keys %s and %s", in.Sources.Certificate, in.Sources.Key)
+		hint = fmt.Sprintf("put the PEM data there, under the keys %s and %s", r.Sources.Certificate, r.Sources.Key)
 	}
 	f := finding(SecretIncomplete, hint, "%s %s missing or empty", missing, are)
 	f.Pending = true
-	return append(list, f)
+	r.found.add(f)
 }
 
 // exchanged reports whether each of the two files contains what belongs in the other.

@@ -233,28 +233,25 @@ func isCAKey(name string, ca numbered) Finding {
 // checkCAKey compares the serving certificate's public key with those of all CAs in the chain and the bundle. It
 // ignores a self-signed CA that serves with its own certificate, which LeafIsCA reports, even if the bundle has its
 // renewal.
-func (r *run) checkCAKey() []Finding {
+func (r *run) checkCAKey() {
 	if r.found.has(KeyIsCAKey) {
-		return nil
+		return
 	}
 	leaf := r.chain[0]
 	for _, ca := range slices.Concat(r.chain[1:], r.bundle) {
 		own := ca.Equal(leaf.Certificate) || leaf.IsCA && bytes.Equal(ca.RawSubject, leaf.RawSubject)
 		if isCA(ca.Certificate) && !own && sameKey(leaf.PublicKey, ca.PublicKey) {
-			return []Finding{
-				finding(
-					KeyIsCAKey,
-					"create a key for the serving certificate and have that certificate reissued; replace the CA if its key "+
-						"has already been on servers",
-					"the serving certificate, %s, uses the key of a CA, %s: an attacker who steals the server's key "+
-						"can issue certificates for any name",
-					leaf.where(),
-					ca.where(),
-				),
-			}
+			r.note(
+				KeyIsCAKey,
+				"create a key for the serving certificate and have that certificate reissued; replace the CA if its key "+
+					"has already been on servers",
+				"the serving certificate, %s, uses the key of a CA, %s: an attacker who steals the server's key "+
+					"can issue certificates for any name",
+				leaf.where(), ca.where(),
+			)
+			return
 		}
 	}
-	return nil
 }
 
 const orderFix = "put the serving certificate first, then each certificate that signed the one before it"
