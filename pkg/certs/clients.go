@@ -61,9 +61,9 @@ func strictFindings(chain []*x509.Certificate) []Finding {
 			found = append(found, finding(StrictClients, reissueFix,
 				"%s %s: Python 3.13 and later and OpenSSL in strict mode refuse it", subject(cert), strings.Join(problems, ", ")))
 		}
-		for _, r := range lenientRemarks(chain, i) {
-			found = append(found, finding(StrictClients, r.hint, "%s %s", subject(cert), r.what))
-		}
+		lenientRemarks(chain, i, func(hint, format string, args ...any) {
+			found = append(found, finding(StrictClients, hint, "%s %s", subject(cert), fmt.Sprintf(format, args...)))
+		})
 	}
 	return found
 }

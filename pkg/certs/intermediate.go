@@ -136,17 +136,8 @@ const constraintsFix = "have the certificate issued without that name, or by a C
 // constraint.
 func constraintProblems(ca, leaf *x509.Certificate) []string {
 	const most = 100 // of each kind, to limit the cost of hostile input
-	networks := func(list []*net.IPNet) []string {
-		texts := make([]string, 0, len(list))
-		for _, network := range list {
-			texts = append(texts, network.String())
-		}
-		return texts
-	}
-	var addresses, hosts []string
-	for _, ip := range leaf.IPAddresses[:min(len(leaf.IPAddresses), most)] {
-		addresses = append(addresses, ip.String())
-	}
+	addresses := texts(leaf.IPAddresses[:min(len(leaf.IPAddresses), most)])
+	var hosts []string
 	for _, uri := range leaf.URIs[:min(len(leaf.URIs), most)] {
 		hosts = append(hosts, uri.Hostname())
 	}
@@ -158,7 +149,7 @@ func constraintProblems(ca, leaf *x509.Certificate) []string {
 		within              func(value, constraint string) bool
 	}{
 		{"DNS name", leaf.DNSNames[:min(len(leaf.DNSNames), most)], ca.PermittedDNSDomains, ca.ExcludedDNSDomains, inDomain},
-		{"IP address", addresses, networks(ca.PermittedIPRanges), networks(ca.ExcludedIPRanges), inNetwork},
+		{"IP address", addresses, texts(ca.PermittedIPRanges), texts(ca.ExcludedIPRanges), inNetwork},
 		{
 			"e-mail address", leaf.EmailAddresses[:min(len(leaf.EmailAddresses), most)], ca.PermittedEmailAddresses,
 			ca.ExcludedEmailAddresses, mailWithin,

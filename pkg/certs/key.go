@@ -29,12 +29,7 @@ func readKey(data []byte, sources Sources) (crypto.Signer, []Finding) {
 		return nil, []Finding{tooLarge(name, len(data), maxKeyBytes, keySize)}
 	}
 	file := readPEM(data)
-	if len(file.blocks) == 0 {
-		what, hint := recognize(data, partKey)
-		return nil, []Finding{finding(KeyUnreadable, hint, "%s holds no PEM private key: it is %s", name, what)}
-	}
-	readable := slices.ContainsFunc(file.blocks, func(b pemBlock) bool { return b.problem == "" })
-	if what, hint := ofDocument(bytes.TrimSpace(data), partKey); what != "" && !readable {
+	if what, hint := notPEM(data, file.blocks, partKey); what != "" {
 		return nil, []Finding{finding(KeyUnreadable, hint, "%s holds no PEM private key: it is %s", name, what)}
 	}
 	var key *pemBlock
@@ -50,76 +45,47 @@ func readKey(data []byte, sources Sources) (crypto.Signer, []Finding) {
 	if key == nil {
 		return nil, []Finding{noKeyAmong(file.blocks, sources)}
 	}
-	signer, problem := readKeyBlock(*key, data, name)
-	if problem != nil {
-		return nil, []Finding{*problem}
-	}
-	if count > 1 {
+	signer, list := readKeyBlock(*key, data, name)
+	if signer != nil && count > 1 {
 		return signer, []Finding{finding(KeyUnreadable, "keep only the serving certificate's key there",
 			"%s holds %d private keys; only the first one is used", name, count).withSeverity(SeverityWarning)}
 	}
-	return signer, nil
+	return signer, list
 }
 
 func noKeyAmong(blocks []pemBlock, sources Sources) Finding {
 	first := blocks[0]
 	if first.problem != "" && first.label == "" {
-		return finding(
-			KeyUnreadable,
-			"copy the key again from its source",
-			"%s cannot be read: in line %d, %s",
-			sources.Key,
-			first.line,
-			first.problem,
-		)
+		return finding(KeyUnreadable, "copy the key again from its source",
+			"%s cannot be read: in line %d, %s", sources.Key, first.line, first.problem)
 	}
 	hint := "put the certificate's private key there"
 	if first.label == "CERTIFICATE" {
 		hint = fmt.Sprintf("the contents of %s and %s may be swapped", sources.Certificate, sources.Key)
 	}
-	return finding(
-		KeyUnreadable,
-		hint,
-		"%s holds no private key: its first block is labelled %s",
-		sources.Key,
-		quote(first.label),
-	)
+	return finding(KeyUnreadable, hint, "%s holds no private key: its first block is labelled %s",
+		sources.Key, quote(first.label))
 }
 
-func readKeyBlock(block pemBlock, data []byte, name string) (crypto.Signer, *Finding) {
-	fail := func(code Code, hint, format string, args ...any) (crypto.Signer, *Finding) {
-		f := finding(code, hint, format, args...)
-		return nil, &f
+func readKeyBlock(block pemBlock, data []byte, name string) (crypto.Signer, []Finding) {
+	fail := func(code Code, hint, format string, args ...any) (crypto.Signer, []Finding) {
+		return nil, []Finding{finding(code, hint, format, args...)}
 	}
 	if block.label == labelEncrypted || block.headers && strings.Contains(string(data), "Proc-Type: 4,ENCRYPTED") {
 		hint := decryptHint
 		if block.problem != "" { // OpenSSL cannot read it, either
 			hint = blockHint(block.problem, block.before, data) + ", then " + hint
 		}
-		return fail(
-			KeyEncrypted,
-			hint,
-			"the private key in %s is encrypted with a passphrase, which the agent cannot enter",
-			name,
-		)
+		return fail(KeyEncrypted, hint,
+			"the private key in %s is encrypted with a passphrase, which the agent cannot enter", name)
 	}
 	if block.problem != "" {
-		return fail(
-			KeyUnreadable,
-			blockHint(block.problem, block.before, data),
-			"the private key in %s (line %d) cannot be read: %s",
-			name,
-			block.line,
-			block.problem,
-		)
+		return fail(KeyUnreadable, blockHint(block.problem, block.before, data),
+			"the private key in %s (line %d) cannot be read: %s", name, block.line, block.problem)
 	}
 	if block.label == labelOpenSSH {
-		return fail(
-			KeyUnreadable,
-			"convert it in place: ssh-keygen -p -m PKCS8 -f FILE",
-			"%s is a key in OpenSSH's own format",
-			name,
-		)
+		return fail(KeyUnreadable, "convert it in place: ssh-keygen -p -m PKCS8 -f FILE",
+			"%s is a key in OpenSSH's own format", name)
 	}
 	key, err := parseKey(block.bytes)
 	if err != nil {
@@ -127,10 +93,7 @@ func readKeyBlock(block pemBlock, data []byte, name string) (crypto.Signer, *Fin
 			KeyUnreadable,
 			"use an RSA, ECDSA or Ed25519 key in PKCS#8, PKCS#1 or SEC 1 form",
 			"the private key in %s (%d bytes, labelled %s) cannot be parsed: it is damaged, or of a type that this "+
-				"program's TLS library does not support",
-			name,
-			len(block.bytes),
-			quote(block.label),
+				"program's TLS library does not support", name, len(block.bytes), quote(block.label),
 		)
 	}
 	signer, ok := key.(crypto.Signer)
@@ -139,13 +102,8 @@ func readKeyBlock(block pemBlock, data []byte, name string) (crypto.Signer, *Fin
 		if _, dh := key.(*ecdh.PrivateKey); dh {
 			what = "X25519, which is for key exchange only"
 		}
-		return fail(
-			KeyUnreadable,
-			"use an RSA, ECDSA or Ed25519 key",
-			"the private key in %s cannot sign: %s",
-			name,
-			what,
-		)
+		return fail(KeyUnreadable, "use an RSA, ECDSA or Ed25519 key",
+			"the private key in %s cannot sign: %s", name, what)
 	}
 	return signer, nil
 }

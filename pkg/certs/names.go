@@ -294,11 +294,7 @@ func sanList(leaf *x509.Certificate) string {
 		parts = append(parts, "DNS names "+joined(quotedAll(leaf.DNSNames)))
 	}
 	if len(leaf.IPAddresses) > 0 {
-		addresses := make([]string, 0, len(leaf.IPAddresses))
-		for _, ip := range leaf.IPAddresses {
-			addresses = append(addresses, ip.String())
-		}
-		parts = append(parts, "IP addresses "+joined(addresses))
+		parts = append(parts, "IP addresses "+joined(texts(leaf.IPAddresses)))
 	}
 	return strings.Join(parts, " and ")
 }

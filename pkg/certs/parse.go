@@ -6,8 +6,8 @@ import (
 	"encoding/asn1"
 	"errors"
 	"fmt"
+	"maps"
 	"math/big"
-	"slices"
 	"strings"
 )
 
@@ -49,15 +49,7 @@ func SameBundle(a, b []byte) bool {
 	}
 	setA, okA := bundleSet(a)
 	setB, okB := bundleSet(b)
-	if !okA || !okB || len(setA) != len(setB) {
-		return false
-	}
-	for print := range setA {
-		if !setB[print] {
-			return false
-		}
-	}
-	return true
+	return okA && okB && maps.Equal(setA, setB)
 }
 
 func bundleSet(data []byte) (map[string]bool, bool) {
@@ -72,6 +64,23 @@ func bundleSet(data []byte) (map[string]bool, bool) {
 		set[Fingerprint(cert.Raw)] = true
 	}
 	return set, true
+}
+
+// UnionBundle returns a CA bundle with all certificates of the given ones, in order and without duplicates. Clients
+// trust it while a CA is replaced. It omits what cannot be parsed; see ParseBundle.
+func UnionBundle(bundles ...[]byte) []byte {
+	var union bytes.Buffer
+	seen := map[string]bool{}
+	for _, bundle := range bundles {
+		certificates, _ := ParseBundle(bundle)
+		for _, cert := range certificates {
+			if print := Fingerprint(cert.Raw); !seen[print] {
+				seen[print] = true
+				union.Write(encodeCertificate(cert.Raw))
+			}
+		}
+	}
+	return union.Bytes()
 }
 
 func parseBundle(data []byte, name string) ([]numbered, []Finding) {
@@ -100,12 +109,7 @@ func tooLarge(name string, size, limit int, usual string) Finding {
 // parseCertificates parses a PEM file of certificates only. name is the file's name in messages.
 func parseCertificates(data []byte, p part, name string, most int) ([]numbered, []Finding) {
 	file := readPEM(data)
-	readable := slices.ContainsFunc(file.blocks, func(b pemBlock) bool { return b.problem == "" })
-	if what, hint := ofDocument(bytes.TrimSpace(data), p); what != "" && !readable {
-		return nil, []Finding{finding(NotACertificate, hint, "%s holds no PEM certificate: it is %s", name, what)}
-	}
-	if len(file.blocks) == 0 {
-		what, hint := recognize(data, p)
+	if what, hint := notPEM(data, file.blocks, p); what != "" {
 		return nil, []Finding{finding(NotACertificate, hint, "%s holds no PEM certificate: it is %s", name, what)}
 	}
 	if len(file.blocks) > most {

@@ -104,17 +104,15 @@ func (r *run) verifyAt(roots, intermediates *x509.CertPool, at time.Time) verdic
 func (r *run) top() numbered { return r.path[len(r.path)-1] }
 
 // anchored reports whether the signatures lead from tls.crt to a certificate in the bundle, regardless of dates and
-// other errors.
-func (r *run) anchored() bool {
+// other errors: from the certificates above the serving certificate or, if above is false, from the other CAs.
+func (r *run) anchored(above bool) bool {
 	in := related(r.chain)
 	for i, cert := range r.chain {
-		if !in[i] {
-			continue
-		}
-		for _, member := range r.anchor.members {
-			if cert.Equal(member.Certificate) || signedBy(cert.Certificate, member.Certificate) {
-				return true
-			}
+		if in[i] == above && (above || isCA(cert.Certificate)) &&
+			slices.ContainsFunc(r.anchor.members, func(member numbered) bool {
+				return cert.Equal(member.Certificate) || signedBy(cert.Certificate, member.Certificate)
+			}) {
+			return true
 		}
 	}
 	return false
@@ -129,7 +127,7 @@ func (r *run) checkIncomplete(v verdict) {
 		r.onlyInBundle(v)
 		return
 	}
-	if selfIssued(top.Certificate) || r.anchor.unknown || r.anchored() {
+	if selfIssued(top.Certificate) || r.anchor.unknown || r.anchored(true) {
 		return
 	}
 	if r.anchor.system {
@@ -137,8 +135,8 @@ func (r *run) checkIncomplete(v verdict) {
 		if len(r.path) > 1 || !errors.As(v.err, &unknown) {
 			return // there is an intermediate whose root is not a system root
 		}
-	} else if !r.intermediateMissing() {
-		return
+	} else if !r.anchored(false) {
+		return // an intermediate is missing if tls.crt has a CA that clients trust, but no path to it
 	}
 	r.noteAnchor(ChainIncomplete, r.completeFix(),
 		"clients cannot verify the serving certificate: the issuer of %s, %s, is neither in %s nor in %s",
@@ -162,21 +160,6 @@ func (r *run) completeFix() string {
 	)
 }
 
-// intermediateMissing reports whether an intermediate certificate is missing: tls.crt contains a CA that clients trust,
-// but there is no path from the serving certificate to it.
-func (r *run) intermediateMissing() bool {
-	in := related(r.chain)
-	return slices.ContainsFunc(r.anchor.members, func(member numbered) bool {
-		for i, cert := range r.chain {
-			if !in[i] && isCA(cert.Certificate) &&
-				(cert.Equal(member.Certificate) || signedBy(cert.Certificate, member.Certificate)) {
-				return true
-			}
-		}
-		return false
-	})
-}
-
 // onlyInBundle warns if clients have an intermediate only from the bundle.
 func (r *run) onlyInBundle(v verdict) {
 	roots := slices.DeleteFunc(slices.Clone(r.anchor.members), func(m numbered) bool { return !selfIssued(m.Certificate) })
@@ -198,15 +181,6 @@ func (r *run) onlyInBundle(v verdict) {
 	)
 }
 
-func named(members []numbered, rawName []byte) *numbered {
-	for i, member := range members {
-		if bytes.Equal(member.RawSubject, rawName) {
-			return &members[i]
-		}
-	}
-	return nil
-}
-
 // encodedDifferently finds the issuer whose name has the same text in another string type, which Go does not match.
 func encodedDifferently(members []numbered, child *x509.Certificate) *numbered {
 	for i, member := range members {
@@ -222,7 +196,7 @@ func (r *run) checkVerifies(v verdict) {
 	if v.err == nil || r.anchor.unknown {
 		return
 	}
-	if r.found.has(ChainIncomplete) || r.found.has(IntermediateInvalid, WeakSignature, WeakKey) && r.anchored() {
+	if r.found.has(ChainIncomplete) || r.found.has(IntermediateInvalid, WeakSignature, WeakKey) && r.anchored(true) {
 		return // the cause is already reported
 	}
 	if r.outdated(v) {
@@ -277,23 +251,21 @@ func (r *run) whyNot(v verdict) (why, hint string) {
 			return quote(strings.TrimPrefix(v.err.Error(), "x509: ")), hint
 		}
 	}
-	for _, certificate := range slices.Concat(
-		r.path,
-		slices.DeleteFunc(
-			slices.Clone(r.anchor.members), func(m numbered) bool { return !bytes.Equal(m.RawSubject, top.RawIssuer) },
-		),
-	) {
-		if problem := unhandled(certificate.Certificate); problem != "" {
-			return subject(
-				certificate.Certificate,
-			) + " " + problem, "have it reissued without the extension, or with it not marked critical"
+	issuers := slices.DeleteFunc(slices.Clone(r.anchor.members), func(m numbered) bool {
+		return !bytes.Equal(m.RawSubject, top.RawIssuer)
+	})
+	for _, cert := range slices.Concat(r.path, issuers) {
+		if problem := unhandled(cert.Certificate); problem != "" {
+			return subject(cert.Certificate) + " " + problem,
+				"have it reissued without the extension, or with it not marked critical"
 		}
 	}
 	if r.anchor.system {
 		hint = "publish the certificate of the CA that issued it, with --ca-bundle FILE or as ca.crt in the Secret"
 		return fmt.Sprintf("they do not include %s", issuer(top.Certificate)), hint
 	}
-	if member := named(r.anchor.members, top.RawIssuer); member != nil {
+	if len(issuers) > 0 {
+		member := issuers[0]
 		where := member.where()
 		switch {
 		case member.Version == 3 && !member.IsCA:
