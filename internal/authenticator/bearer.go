@@ -230,9 +230,8 @@ func (b *Bearer) byWebhook(ctx context.Context, names []string, token, key strin
 		case b.asked <- struct{}{}:
 			defer func() { <-b.asked }()
 		default:
-			return &verdict{
-				err: &unavailableError{errors.New("the webhooks are verifying the maximum number of tokens")},
-			}, nil
+			tooMany := errors.New("the webhooks are verifying the maximum number of tokens")
+			return &verdict{err: &unavailableError{tooMany}}, nil
 		}
 		asking := context.WithoutCancel(ctx) // a webhook has its own time limit
 		var last *verdict
@@ -275,22 +274,14 @@ func (b *Bearer) ask(ctx context.Context, by bearerAuthenticator, token string) 
 		return &verdict{by: by, err: fmt.Errorf("%s %q rejects the token", by.kind, by.name)}
 	}
 	if err := CheckUser(info); err != nil {
-		return &verdict{
-			by:  by,
-			err: fmt.Errorf("%s %q asserts an invalid user: %w", by.kind, by.name, err),
-		}
+		return &verdict{by: by, err: fmt.Errorf("%s %q asserts an invalid user: %w", by.kind, by.name, err)}
 	}
-	vouched := &user.DefaultInfo{
-		Name:   info.GetName(),
-		UID:    info.GetUID(),
-		Groups: info.GetGroups(),
-		Extra:  maps.Clone(info.GetExtra()),
-	}
-	if vouched.Extra == nil {
-		vouched.Extra = map[string][]string{}
-	}
-	vouched.Extra[VouchedByKey] = []string{by.kind + "/" + by.name}
-	return &verdict{by: by, response: &authenticator.Response{User: vouched}}
+	extra := map[string][]string{}
+	maps.Copy(extra, info.GetExtra())
+	extra[VouchedByKey] = []string{by.kind + "/" + by.name}
+	return &verdict{by: by, response: &authenticator.Response{User: &user.DefaultInfo{
+		Name: info.GetName(), UID: info.GetUID(), Groups: info.GetGroups(), Extra: extra,
+	}}}
 }
 
 // waits is true while a configured authenticator that may know the token is missing or not ready.

@@ -29,6 +29,37 @@ var ErrNoSuchAuthenticator = errors.New("no such authenticator")
 // ErrNotReady is the error for a reference to an authenticator that exists but is not ready.
 var ErrNotReady = errors.New("the authenticator is not ready")
 
+// Reason is the machine-readable reason of a failed login.
+type Reason string
+
+// The reasons.
+const (
+	ReasonRefused    Reason = "Refused"           // by the authenticator, without a known reason
+	ReasonNotAToken  Reason = "NotAToken"         // not a JSON web token
+	ReasonIssuer     Reason = "WrongIssuer"       // not the authenticator's issuer
+	ReasonAudience   Reason = "WrongAudience"     // not the authenticator's audience
+	ReasonExpired    Reason = "Expired"           // or without an expiry
+	ReasonNotYet     Reason = "NotYetValid"       // by the claim "nbf"
+	ReasonIssuerAway Reason = "IssuerUnavailable" // the keys could not be fetched
+)
+
+const refused = "the authenticator rejects the token"
+
+// Refusal is the error for a refused token. Error returns the full reason, for a log; Message returns what the bearer
+// of the token may know.
+type Refusal struct {
+	Reason  Reason
+	message string
+	cause   error
+}
+
+// Message returns why the token was refused, for its bearer.
+func (r *Refusal) Message() string { return r.message }
+
+func (r *Refusal) Error() string { return r.cause.Error() }
+
+func (r *Refusal) Unwrap() error { return r.cause }
+
 // Cache has the authenticators of a cluster. It is safe for concurrent use.
 type Cache struct {
 	apiGroup string
@@ -98,8 +129,8 @@ func (c *Cache) AuthenticateToken(
 	reference corev1.TypedLocalObjectReference,
 	token string,
 ) (user.Info, bool, error) {
-	found, exists := c.find(reference)
-	if !exists {
+	found, exists := c.get(reference.Kind, reference.Name)
+	if !exists || ptr.Deref(reference.APIGroup, "") != c.apiGroup {
 		return nil, false, fmt.Errorf("%w: %q of kind %q in API group %q",
 			ErrNoSuchAuthenticator, bounded(reference.Name), bounded(reference.Kind), bounded(ptr.Deref(reference.APIGroup, "")))
 	}
@@ -110,13 +141,6 @@ func (c *Cache) AuthenticateToken(
 		return nil, false, nil
 	}
 	return found.authenticator.AuthenticateToken(ctx, token)
-}
-
-func (c *Cache) find(reference corev1.TypedLocalObjectReference) (entry, bool) {
-	if ptr.Deref(reference.APIGroup, "") != c.apiGroup {
-		return entry{}, false
-	}
-	return c.get(reference.Kind, reference.Name)
 }
 
 func (c *Cache) get(kind, name string) (entry, bool) {

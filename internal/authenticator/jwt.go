@@ -141,27 +141,23 @@ func (j *JWT) AuthenticateToken(ctx context.Context, token string) (user.Info, b
 	// Refuse anything but three parts, without allocating memory.
 	if len(token) > maxTokenSize || strings.Count(token, ".") != 2 {
 		return nil, false, &Refusal{
-			Reason:  ReasonNotAToken,
-			message: "this is not a JSON Web Token",
-			cause:   errors.New("not three parts, or too long"),
+			ReasonNotAToken,
+			"this is not a JSON Web Token",
+			errors.New("not three parts, or too long"),
 		}
 	}
 	trace := &verification{}
 	response, ok, err := j.verifier.AuthenticateToken(context.WithValue(ctx, verificationKey{}, trace), token)
 	switch {
 	case trace.unavailable != nil:
-		return nil, false, &Refusal{
-			Reason:  ReasonIssuerAway,
-			message: "the issuer's keys could not be fetched",
-			cause:   trace.unavailable,
-		}
+		return nil, false, &Refusal{ReasonIssuerAway, "the issuer's keys could not be fetched", trace.unavailable}
 	case trace.skipped != nil:
-		return nil, false, &Refusal{Reason: ReasonRefused, message: trace.skipped.Error(), cause: trace.skipped}
+		return nil, false, &Refusal{ReasonRefused, trace.skipped.Error(), trace.skipped}
 	case err != nil || !ok:
 		return nil, false, j.refusal(token, err, time.Now())
 	case strings.TrimSpace(response.User.GetName()) == "":
 		const nameless = "the token names no user"
-		return nil, false, &Refusal{Reason: ReasonRefused, message: nameless, cause: errors.New(nameless)}
+		return nil, false, &Refusal{ReasonRefused, nameless, errors.New(nameless)}
 	}
 	return response.User, true, nil
 }
@@ -178,15 +174,10 @@ func (j *JWT) refusal(token string, cause error, now time.Time) error {
 	case !readable:
 		r.Reason, r.message = ReasonNotAToken, "this is not a JSON Web Token"
 	case said.Issuer != j.issuer:
-		r.Reason, r.message = ReasonIssuer, fmt.Sprintf(
-			"the token is from another issuer, %q",
-			bounded(said.Issuer),
-		)
+		r.Reason, r.message = ReasonIssuer, fmt.Sprintf("the token is from another issuer, %q", bounded(said.Issuer))
 	case !slices.Contains(said.Audiences, j.audience):
-		r.Reason, r.message = ReasonAudience, fmt.Sprintf(
-			"the token is for another audience, %q",
-			bounded(strings.Join(said.Audiences, ", ")),
-		)
+		audiences := bounded(strings.Join(said.Audiences, ", "))
+		r.Reason, r.message = ReasonAudience, fmt.Sprintf("the token is for another audience, %q", audiences)
 	case said.Expires.IsZero():
 		r.Reason, r.message = ReasonExpired, "the token has no expiry time"
 	case said.Expires.Before(now):
@@ -213,8 +204,7 @@ func Read(token string) (UnverifiedClaims, bool) {
 	if len(token) > maxTokenSize || strings.Count(token, ".") != 2 {
 		return UnverifiedClaims{}, false
 	}
-	_, rest, _ := strings.Cut(token, ".")
-	text, _, _ := strings.Cut(rest, ".")
+	text := token[strings.Index(token, ".")+1 : strings.LastIndex(token, ".")]
 	payload, err := base64.RawURLEncoding.DecodeString(text)
 	if err != nil {
 		return UnverifiedClaims{}, false

@@ -36,9 +36,7 @@ type ProviderOptions struct {
 	Roots *x509.CertPool
 	// Proxy returns the HTTP proxy for a request, as http.ProxyFromEnvironment does; nil means none.
 	Proxy func(*http.Request) (*url.URL, error)
-	// Timeout is the timeout of a request; zero means 30 seconds.
-	Timeout time.Duration
-	Clock   clock.PassiveClock
+	Clock clock.PassiveClock
 }
 
 // Provider is an OpenID Connect issuer and its signing keys. While the issuer is unavailable, it uses the last known
@@ -59,17 +57,13 @@ type Provider struct {
 
 // NewProvider returns a Provider without keys. It sends no requests.
 func NewProvider(options ProviderOptions) *Provider {
-	timeout := options.Timeout
-	if timeout == 0 {
-		timeout = defaultTimeout
-	}
 	transport := newTransport(options.Roots, options.Proxy)
 	return &Provider{
 		issuer:    options.Issuer,
 		transport: transport,
 		client: &http.Client{
 			Transport: boundedResponses{transport},
-			Timeout:   timeout,
+			Timeout:   defaultTimeout,
 			CheckRedirect: func(request *http.Request, via []*http.Request) error {
 				switch {
 				case request.URL.Scheme != "https":

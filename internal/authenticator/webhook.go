@@ -2,6 +2,7 @@ package authenticator
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -59,10 +60,6 @@ func NewWebhook(options WebhookOptions) (*Webhook, error) {
 	if options.Endpoint == nil || options.Endpoint.Scheme != "https" || options.Endpoint.Host == "" {
 		return nil, errors.New("the endpoint of a webhook must be an https URL")
 	}
-	timeout := options.Timeout
-	if timeout == 0 {
-		timeout = defaultTimeout
-	}
 	transport := newTransport(options.Roots, options.Proxy)
 	return &Webhook{
 		endpoint:  options.Endpoint.String(),
@@ -72,7 +69,7 @@ func NewWebhook(options WebhookOptions) (*Webhook, error) {
 			// The token must only be sent to this endpoint.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
-		timeout: timeout,
+		timeout: cmp.Or(options.Timeout, defaultTimeout),
 		backoff: wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: 4},
 	}, nil
 }

@@ -118,7 +118,7 @@ func addAdmission(
 	if _, err := current.choose(ctx); err != nil {
 		return err
 	}
-	config.AdmissionControl = withholdToken{current}
+	config.AdmissionControl = current
 	return config.AddPostStartHook("follow-admission-discovery", func(hook genericapiserver.PostStartHookContext) error {
 		go wait.Until(func() {
 			mapper.Reset()
@@ -176,17 +176,28 @@ func (c *clusterAdmission) choose(ctx context.Context) (changed bool, err error)
 	return true, nil
 }
 
+var _ interface {
+	admission.MutationInterface
+	admission.ValidationInterface
+} = &clusterAdmission{}
+
 // Handles implements admission.Interface.
 func (c *clusterAdmission) Handles(operation admission.Operation) bool {
 	return (*c.chain.Load()).Handles(operation)
 }
 
-// Admit implements admission.MutationInterface.
+// Admit implements admission.MutationInterface. It hides the token of a TokenCredentialRequest from mutating webhooks
+// and policies: it is only for its authenticator. (For validation, the storage passes a copy without the token.)
 func (c *clusterAdmission) Admit(
 	ctx context.Context,
 	attributes admission.Attributes,
 	o admission.ObjectInterfaces,
 ) error {
+	if request, ok := attributes.GetObject().(*loginv1alpha1.TokenCredentialRequest); ok {
+		token := request.Spec.Token
+		request.Spec.Token = ""
+		defer func() { request.Spec.Token = token }()
+	}
 	if mutating, ok := (*c.chain.Load()).(admission.MutationInterface); ok {
 		return mutating.Admit(ctx, attributes, o)
 	}
@@ -219,26 +230,4 @@ func servedAdmissionResources(client kubernetes.Interface) ([]string, error) {
 		names = append(names, resource.Name)
 	}
 	return names, nil
-}
-
-// withholdToken hides the token of a TokenCredentialRequest from mutating webhooks and policies: it is only for its
-// authenticator. (For validation, the storage passes a copy without the token.)
-type withholdToken struct{ *clusterAdmission }
-
-var _ interface {
-	admission.MutationInterface
-	admission.ValidationInterface
-} = withholdToken{}
-
-// Admit implements admission.MutationInterface.
-func (w withholdToken) Admit(ctx context.Context, attributes admission.Attributes, o admission.ObjectInterfaces) error {
-	request, ok := attributes.GetObject().(*loginv1alpha1.TokenCredentialRequest)
-	if !ok {
-		return w.clusterAdmission.Admit(ctx, attributes, o)
-	}
-	token := request.Spec.Token
-	request.Spec.Token = ""
-	err := w.clusterAdmission.Admit(ctx, attributes, o)
-	request.Spec.Token = token
-	return err
 }

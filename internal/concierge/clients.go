@@ -1,11 +1,14 @@
 package concierge
 
 import (
+	"context"
 	"crypto/x509"
 	"net/http"
 	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apiserver/pkg/endpoints/responsewriter"
 
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/listener"
 )
@@ -59,6 +62,70 @@ func isProbe(req *http.Request) bool {
 }
 
 func probePaths() []string { return []string{"/healthz", "/livez", "/readyz"} }
+
+// keepFrontProxyConnection keeps the front proxy's HTTP/2 connections open. Against abuse, the API server library
+// closes a connection after an anonymous request. The front proxy sends the requests of many users over one connection,
+// including anonymous ones; closing it would fail the others. The front proxy is identified by its client certificate.
+// A client with an invalid certificate gets 401, and its connection is closed.
+func keepFrontProxyConnection(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ProtoMajor != 2 || r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
+			next.ServeHTTP(w, r)
+			return
+		}
+		keep := &keepOpen{ResponseWriter: w}
+		next.ServeHTTP(responsewriter.WrapForHTTP1Or2(keep), r)
+		keep.settle(http.StatusOK)
+	})
+}
+
+type keepOpen struct {
+	http.ResponseWriter
+	settled bool
+}
+
+var _ responsewriter.UserProvidedDecorator = (*keepOpen)(nil)
+
+func (k *keepOpen) Unwrap() http.ResponseWriter { return k.ResponseWriter }
+
+func (k *keepOpen) WriteHeader(status int) {
+	k.settle(status)
+	k.ResponseWriter.WriteHeader(status)
+}
+
+func (k *keepOpen) Write(data []byte) (int, error) {
+	k.settle(http.StatusOK) // the status that Write implies
+	return k.ResponseWriter.Write(data)
+}
+
+// settle decides once, when the status is known and the header is not sent yet.
+func (k *keepOpen) settle(status int) {
+	if k.settled || status < http.StatusOK { // 1xx precede the final status
+		return
+	}
+	k.settled = true
+	if status != http.StatusUnauthorized {
+		k.Header().Del("Connection")
+	}
+}
+
+type sourceIPsKey struct{}
+
+// withSourceIPs stores the source addresses of a request for the audit log: those that proxies report, then the peer.
+func withSourceIPs(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var addresses []string
+		for _, ip := range utilnet.SourceIPs(r) {
+			addresses = append(addresses, ip.String())
+		}
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), sourceIPsKey{}, addresses)))
+	})
+}
+
+func sourceIPs(ctx context.Context) []string {
+	addresses, _ := ctx.Value(sourceIPsKey{}).([]string)
+	return addresses
+}
 
 var (
 	clientsDesc = prometheus.NewDesc("pinniped_agent_api_connections",

@@ -2,7 +2,9 @@ package concierge
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/base64"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -13,13 +15,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/warning"
+	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 
 	"github.com/pinniped-toolkit/pinniped/internal/authenticator"
 	"github.com/pinniped-toolkit/pinniped/internal/logs"
+	"github.com/pinniped-toolkit/pinniped/internal/satoken"
 	"github.com/pinniped-toolkit/pinniped/internal/signer"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	loginv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/login/v1alpha1"
@@ -32,6 +37,14 @@ const DefaultCredentialLife = 5 * time.Minute
 // authenticationFailed is the message of every failed login, on which clients rely. A Warning header has the cause that
 // the user may know; the audit log has the full cause.
 const authenticationFailed = "authentication failed"
+
+// Messages and a reason in the audit log.
+const (
+	auditFailed      = "TokenCredentialRequest Authentication Failed"
+	auditError       = "TokenCredentialRequest Unexpected Error"
+	auditUnsupported = "TokenCredentialRequest Unsupported UserInfo"
+	unsupportedUser  = "unsupported value in userInfo returned by authenticator"
+)
 
 // TokenAuthenticator passes a token to the authenticator that a TokenCredentialRequest names. It returns false when the
 // token is invalid, and an error when that could not be decided. The caller must not change the user.
@@ -65,14 +78,7 @@ type credentialRequests struct {
 	ended         *loginResults // may be nil
 }
 
-var _ interface {
-	rest.Storage
-	rest.Creater
-	rest.Lister
-	rest.Scoper
-	rest.CategoriesProvider
-	rest.SingularNameProvider
-} = &credentialRequests{}
+var _ rest.Creater = &credentialRequests{}
 
 func newCredentialRequests(
 	authenticator TokenAuthenticator,
@@ -84,18 +90,10 @@ func newCredentialRequests(
 		life = DefaultCredentialLife
 	}
 	return &credentialRequests{
-		virtual: newVirtual(
-			defaultGroups.Login.Group,
-			"TokenCredentialRequest",
-			"tokencredentialrequests",
-			"tokencredentialrequest",
-			func() runtime.Object { return &loginv1alpha1.TokenCredentialRequest{} },
-			func() runtime.Object {
-				return &loginv1alpha1.TokenCredentialRequestList{
-					ListMeta: metav1.ListMeta{ResourceVersion: "0"}, Items: []loginv1alpha1.TokenCredentialRequest{},
-				}
-			},
-		),
+		virtual: newVirtual(defaultGroups.Login.Group, "TokenCredentialRequest", &loginv1alpha1.TokenCredentialRequest{},
+			&loginv1alpha1.TokenCredentialRequestList{
+				ListMeta: metav1.ListMeta{ResourceVersion: "0"}, Items: []loginv1alpha1.TokenCredentialRequest{},
+			}),
 		authenticator: authenticator,
 		issuers:       issuers,
 		life:          life,
@@ -152,38 +150,27 @@ func (c *credentialRequests) exchange(
 	}
 
 	claimed, authenticated, err := c.authenticator.AuthenticateToken(ctx, reference, token)
+	const rejected = "auth rejected by authenticator"
 	var refusal *authenticator.Refusal
-	if errors.As(err, &refusal) && refusal.Reason != authenticator.ReasonIssuerAway {
-		c.audit.event(ctx, "TokenCredentialRequest Authentication Failed",
-			append(asked, "reason", "auth rejected by authenticator", "code", string(refusal.Reason), "err", refusal.Error())...)
-		return c.failed(ctx, loginRefused, refusal.Message())
-	}
-	if err != nil {
-		c.audit.event(
-			ctx,
-			"TokenCredentialRequest Unexpected Error",
-			append(asked, "reason", "authenticator returned an error", "err", err.Error())...)
+	switch {
+	case errors.As(err, &refusal) && refusal.Reason != authenticator.ReasonIssuerAway:
+		return c.failed(ctx, loginRefused, refusal.Message(), auditFailed,
+			append(asked, "reason", rejected, "code", string(refusal.Reason), "err", refusal.Error()))
+	case err != nil:
+		how := loginFailed
 		if errors.Is(err, authenticator.ErrNoSuchAuthenticator) {
-			return c.failed(ctx, loginRefused, whyNot(err, reference)) // an unauthenticated client chooses the reference
+			how = loginRefused // an unauthenticated client chooses the reference
 		}
-		return c.failed(ctx, loginFailed, whyNot(err, reference))
-	}
-	if !authenticated || claimed == nil {
-		c.audit.event(
-			ctx,
-			"TokenCredentialRequest Authentication Failed",
-			append(asked, "reason", "auth rejected by authenticator")...)
-		return c.failed(ctx, loginRefused, "the authenticator rejects the token")
-	}
-	if wantsToken(spec.Strategy) {
+		return c.failed(ctx, how, whyNot(err, reference), auditError,
+			append(asked, "reason", "authenticator returned an error", "err", err.Error()))
+	case !authenticated || claimed == nil:
+		return c.failed(ctx, loginRefused, "the authenticator rejects the token", auditFailed,
+			append(asked, "reason", rejected))
+	case spec.Strategy == string(configv1alpha1.StrategyServiceAccountToken):
 		return c.exchangeForToken(ctx, claimed, reference, asked)
 	}
 	if err := checkCarriable(claimed); err != nil {
-		c.audit.event(
-			ctx,
-			"TokenCredentialRequest Unsupported UserInfo",
-			append(asked, "reason", "unsupported value in userInfo returned by authenticator", "err", err.Error())...)
-		return c.failed(ctx, loginRefused, unsuitableUser(err))
+		return c.unsuitable(ctx, asked, err)
 	}
 	pair, by, err := c.issuers.issue(ctx, certs.ClientIdentity{
 		Username:            claimed.GetName(),
@@ -194,37 +181,49 @@ func (c *credentialRequests) exchange(
 		return c.exchangeForToken(ctx, claimed, reference, asked) // fall back: there is no certificate to sign with
 	}
 	if err != nil {
-		c.audit.event(
-			ctx,
-			"TokenCredentialRequest Unexpected Error",
-			append(asked, "reason", "failed to issue certificate", "err", err.Error())...)
-		return c.failed(ctx, loginFailed, "no certificate can be issued at the moment")
+		return c.failed(ctx, loginFailed, "no certificate can be issued at the moment", auditError,
+			append(asked, "reason", "failed to issue certificate", "err", err.Error()))
 	}
 	if size := base64.StdEncoding.DecodedLen(len(pair.CertPEM)); by == signedByAgent && size > maxCertificate {
 		why := fmt.Sprintf(
 			"the user and its %d groups need a certificate of about %d bytes; the impersonation proxy accepts %d: "+
-				"use a bearer token",
-			len(claimed.GetGroups()),
-			size,
-			maxCertificate,
+				"use a bearer token", len(claimed.GetGroups()), size, maxCertificate,
 		)
-		c.audit.event(ctx, "TokenCredentialRequest Unsupported UserInfo",
-			append(asked, "reason", "unsupported value in userInfo returned by authenticator", "err", why)...)
-		return c.failed(ctx, loginRefused, why)
+		return c.failed(ctx, loginRefused, why, auditUnsupported, append(asked, "reason", unsupportedUser, "err", why))
 	}
-	c.ended.note(loginDone)
-	expires := metav1.NewTime(pair.NotAfter.UTC())
-	c.audit.event(ctx, "TokenCredentialRequest Authenticated User",
-		append(append(asked, c.audit.names(claimed)...), "expires", expires.Format(time.RFC3339), "signer", by)...)
-	return &loginv1alpha1.TokenCredentialRequest{
-		Status: loginv1alpha1.TokenCredentialRequestStatus{
-			Credential: &loginv1alpha1.ClusterCredential{
-				ExpirationTimestamp:   expires,
-				ClientCertificateData: string(pair.CertPEM),
-				ClientKeyData:         string(pair.KeyPEM),
-			},
-		},
+	return c.succeeded(ctx, claimed, asked, loginv1alpha1.ClusterCredential{
+		ExpirationTimestamp:   metav1.NewTime(pair.NotAfter.UTC()),
+		ClientCertificateData: string(pair.CertPEM),
+		ClientKeyData:         string(pair.KeyPEM),
+	}, "signer", by)
+}
+
+// exchangeForToken returns the service account token of an authenticated user. asked describes the request in the audit
+// log.
+func (c *credentialRequests) exchangeForToken(
+	ctx context.Context,
+	claimed user.Info,
+	reference corev1.TypedLocalObjectReference,
+	asked []any,
+) *loginv1alpha1.TokenCredentialRequest {
+	// Unlike a certificate, headers can express a UID.
+	if err := authenticator.CheckUser(claimed); err != nil {
+		return c.unsuitable(ctx, asked, err)
 	}
+	issued, err := c.issueToken(ctx, claimed, reference)
+	if err != nil {
+		how := loginFailed
+		if errors.Is(err, satoken.ErrOff) {
+			how = loginRefused // the client has asked for it
+		}
+		return c.failed(ctx, how, whyNoToken(err), auditError,
+			append(asked, "reason", "failed to issue a service account token", "err", err.Error()))
+	}
+	return c.succeeded(ctx, claimed, asked, loginv1alpha1.ClusterCredential{
+		ExpirationTimestamp: metav1.NewTime(issued.Expiry.UTC()),
+		Token:               issued.Token,
+		RequestHeaders:      issued.Headers,
+	}, "strategy", string(configv1alpha1.StrategyServiceAccountToken))
 }
 
 // whyNot returns the part of an authenticator's error that the user may know.
@@ -242,19 +241,36 @@ func whyNot(err error, reference corev1.TypedLocalObjectReference) string {
 	return "authenticator " + named + " does not respond"
 }
 
-// unsuitableUser says why a user whom an authenticator asserts may not log in. err must not contain the name.
-func unsuitableUser(err error) string {
-	return "the authenticator asserts an invalid user: " + err.Error()
+// unsuitable refuses a user whom an authenticator asserts. err must not contain the name.
+func (c *credentialRequests) unsuitable(
+	ctx context.Context, asked []any, err error,
+) *loginv1alpha1.TokenCredentialRequest {
+	return c.failed(ctx, loginRefused, "the authenticator asserts an invalid user: "+err.Error(), auditUnsupported,
+		append(asked, "reason", unsupportedUser, "err", err.Error()))
 }
 
-// failed returns the response to a failed login. Clients show the warning to the user.
+// failed logs a failed login with facts, and returns the response. Clients show why to the user.
 func (c *credentialRequests) failed(
-	ctx context.Context, how loginResult, why string,
+	ctx context.Context, how loginResult, why, message string, facts []any,
 ) *loginv1alpha1.TokenCredentialRequest {
+	c.audit.event(ctx, message, facts...)
 	c.ended.note(how)
 	warning.AddWarning(ctx, "", "login failed: "+why)
 	return &loginv1alpha1.TokenCredentialRequest{
 		Status: loginv1alpha1.TokenCredentialRequestStatus{Message: ptr.To(authenticationFailed)},
+	}
+}
+
+// succeeded logs a login, and returns the response. by says in the audit log what issued the credential.
+func (c *credentialRequests) succeeded(
+	ctx context.Context, claimed user.Info, asked []any, credential loginv1alpha1.ClusterCredential, by ...any,
+) *loginv1alpha1.TokenCredentialRequest {
+	c.ended.note(loginDone)
+	facts := append(append(asked, c.audit.names(claimed)...),
+		"expires", credential.ExpirationTimestamp.Format(time.RFC3339))
+	c.audit.event(ctx, "TokenCredentialRequest Authenticated User", append(facts, by...)...)
+	return &loginv1alpha1.TokenCredentialRequest{
+		Status: loginv1alpha1.TokenCredentialRequestStatus{Credential: &credential},
 	}
 }
 
@@ -280,4 +296,61 @@ func organizationalUnits(extra map[string][]string) []string {
 	}
 	slices.Sort(units)
 	return units
+}
+
+func (c *credentialRequests) issueToken(
+	ctx context.Context,
+	claimed user.Info,
+	reference corev1.TypedLocalObjectReference,
+) (*satoken.Credential, error) {
+	if c.issuers.tokens == nil {
+		return nil, satoken.ErrOff
+	}
+	return c.issuers.tokens.Issue(ctx, satoken.Identity{
+		Authenticator: reference.Kind + "/" + reference.Name,
+		Username:      claimed.GetName(),
+		UID:           claimed.GetUID(),
+		Groups:        claimed.GetGroups(),
+		Extra:         claimed.GetExtra(),
+	})
+}
+
+// whyNoToken returns the part of an issueToken error that the user may know.
+func whyNoToken(err error) string {
+	switch {
+	case errors.Is(err, satoken.ErrOff):
+		return satoken.ErrOff.Error()
+	case errors.Is(err, satoken.ErrFull):
+		return satoken.ErrFull.Error()
+	}
+	return "no service account token can be issued at the moment"
+}
+
+// auditLog logs the results of TokenCredentialRequests. Existing log queries rely on the messages and keys.
+type auditLog struct {
+	logger    klog.Logger
+	showNames bool
+}
+
+func (a auditLog) event(ctx context.Context, message string, facts ...any) {
+	facts = append([]any{
+		"auditEvent", true,
+		"auditID", audit.GetAuditIDTruncated(ctx),
+		"sourceIPs", sourceIPs(ctx),
+	}, facts...)
+	a.logger.Info(message, facts...)
+}
+
+// names returns the username and groups of a user as log keys and values, redacted unless showNames is set.
+func (a auditLog) names(who user.Info) []any {
+	if a.showNames {
+		return []any{"username", who.GetName(), "groups", who.GetGroups()}
+	}
+	return []any{"username", "redacted", "groups", fmt.Sprintf("redacted %d values", len(who.GetGroups()))}
+}
+
+// tokenID returns a hash that identifies a token in log lines without revealing it.
+func tokenID(token string) string {
+	sum := sha256.Sum256([]byte(token))
+	return hex.EncodeToString(sum[:])
 }

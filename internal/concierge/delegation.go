@@ -35,11 +35,6 @@ const (
 	reviewTimeout = 10 * time.Second
 )
 
-// reviewBackoff is the retry policy of SubjectAccessReviews.
-func reviewBackoff() *wait.Backoff {
-	return &wait.Backoff{Duration: 200 * time.Millisecond, Factor: 1.5, Jitter: 0.2, Steps: 5}
-}
-
 // trust watches the front proxy settings in the ConfigMap extension-apiserver-authentication: CA, names and headers.
 type trust struct {
 	frontProxyCA *dynamiccertificates.ConfigMapCAController
@@ -67,9 +62,6 @@ func (t *trust) prime(ctx context.Context) error {
 	}
 	return nil
 }
-
-// run watches the headers until ctx ends. The server itself watches the CAs, which it lists in handshakes.
-func (t *trust) run(ctx context.Context) { t.headers.Run(ctx, 1) }
 
 // check is a readiness check: without the front proxy CA, no request of the API server is accepted.
 func (t *trust) check(*http.Request) error {
@@ -122,7 +114,7 @@ func delegateAuthorization(client kubernetes.Interface) (authorizer.Authorizer, 
 		SubjectAccessReviewClient: client.AuthorizationV1(),
 		AllowCacheTTL:             positiveTTL,
 		DenyCacheTTL:              negativeTTL,
-		WebhookRetryBackoff:       reviewBackoff(),
+		WebhookRetryBackoff:       &wait.Backoff{Duration: 200 * time.Millisecond, Factor: 1.5, Jitter: 0.2, Steps: 5},
 	}.New()
 	if err != nil {
 		return nil, fmt.Errorf("delegating authorization: %w", err)

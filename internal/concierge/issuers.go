@@ -10,8 +10,8 @@ import (
 	"k8s.io/apiserver/pkg/warning"
 	"k8s.io/klog/v2"
 
+	"github.com/pinniped-toolkit/pinniped/internal/satoken"
 	"github.com/pinniped-toolkit/pinniped/internal/signer"
-	"github.com/pinniped-toolkit/pinniped/pkg/apis"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
@@ -35,6 +35,11 @@ type ClusterSigner interface {
 	) (*certs.KeyPair, error)
 }
 
+// UserTokens issues service account tokens. It returns satoken.ErrOff while the strategy is off.
+type UserTokens interface {
+	Issue(ctx context.Context, user satoken.Identity) (*satoken.Credential, error)
+}
+
 // Signers of certificates in the audit log.
 const (
 	signedByAgent   = "agent"
@@ -47,15 +52,6 @@ type issuers struct {
 	cluster ClusterSigner // nil for none
 	tokens  UserTokens    // nil for none
 	group   string        // the API group of TokenCredentialRequests
-}
-
-func newIssuers(options Options, groups apis.Groups) issuers {
-	return issuers{
-		agent:   options.Issuer,
-		cluster: options.ClusterSigner,
-		tokens:  options.UserTokens,
-		group:   groups.Login.Group,
-	}
 }
 
 // issue returns a certificate and its signer. A client that logs in at the API server gets a certificate of the

@@ -70,24 +70,26 @@ func NewLoginLimits(c *flowcontrol.Controller) *LoginLimits { return &LoginLimit
 // authentication and authorization.
 func (l *LoginLimits) apply(next http.Handler, group schema.GroupVersion, s runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		refuse := func(err error) { responsewriters.ErrorNegotiated(err, s, group, w, req) }
 		if !cheaplyDecoded(req) {
-			err := negotiation.NewUnsupportedMediaTypeError([]string{runtime.ContentTypeJSON, runtime.ContentTypeProtobuf})
-			responsewriters.ErrorNegotiated(err, s, group, w, req)
+			refuse(negotiation.NewUnsupportedMediaTypeError(
+				[]string{runtime.ContentTypeJSON, runtime.ContentTypeProtobuf}))
 			return
 		}
 		info, ok := genericapirequest.RequestInfoFrom(req.Context())
-		if !ok || !info.IsResourceRequest || info.APIGroup != group.Group || info.Verb != "create" ||
-			info.Resource != "tokencredentialrequests" {
-			if err := readBody(w, req, "the request", maxOtherBody); err != nil {
-				responsewriters.ErrorNegotiated(err, s, group, w, req)
-				return
-			}
-			next.ServeHTTP(w, req)
-			return
+		login := ok && info.IsResourceRequest && info.APIGroup == group.Group && info.Verb == "create" &&
+			info.Resource == "tokencredentialrequests"
+		what, most := "the request", int64(maxOtherBody)
+		if login {
+			what, most = "a TokenCredentialRequest", maxLoginBody
 		}
 		// Read the body before a seat is acquired: a slow client only blocks itself.
-		if err := readBody(w, req, "a TokenCredentialRequest", maxLoginBody); err != nil {
-			responsewriters.ErrorNegotiated(err, s, group, w, req)
+		if err := readBody(w, req, what, most); err != nil {
+			refuse(err)
+			return
+		}
+		if !login {
+			next.ServeHTTP(w, req)
 			return
 		}
 		permit, err := l.flowControl.Acquire(
@@ -95,8 +97,7 @@ func (l *LoginLimits) apply(next http.Handler, group schema.GroupVersion, s runt
 		)
 		if _, full := errors.AsType[*flowcontrol.Full](err); full {
 			l.noteRefusal(req)
-			err := apierrors.NewTooManyRequests("too many logins at once, please try again", 1)
-			responsewriters.ErrorNegotiated(err, s, group, w, req)
+			refuse(apierrors.NewTooManyRequests("too many logins at once, please try again", 1))
 			return
 		}
 		if err == nil { // else the client has disconnected

@@ -185,7 +185,10 @@ func New(ctx context.Context, options Options) (*Server, error) {
 		return nil, fmt.Errorf("building the aggregated API server: %w", err)
 	}
 	audit := auditLog{logger: klog.FromContext(ctx), showNames: options.AuditLogUsernamesAndGroups}
-	requests := newCredentialRequests(options.Authenticator, newIssuers(options, groups), options.CredentialLife, audit)
+	issuers := issuers{
+		agent: options.Issuer, cluster: options.ClusterSigner, tokens: options.UserTokens, group: groups.Login.Group,
+	}
+	requests := newCredentialRequests(options.Authenticator, issuers, options.CredentialLife, audit)
 	requests.ended = &logins.ended
 	if err := install(generic, scheme, codecs, groups, requests); err != nil {
 		return nil, err
@@ -195,7 +198,7 @@ func New(ctx context.Context, options Options) (*Server, error) {
 
 // Run serves until ctx ends. It returns after all requests have finished, at most a minute after the shutdown delay.
 func (s *Server) Run(ctx context.Context) error {
-	go s.trusted.run(ctx)
+	go s.trusted.headers.Run(ctx, 1) // the server itself watches the CAs, which it lists in handshakes
 	if err := s.generic.PrepareRun().RunWithContext(ctx); err != nil {
 		return fmt.Errorf("serving the aggregated APIs: %w", err)
 	}

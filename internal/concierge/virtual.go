@@ -3,6 +3,7 @@ package concierge
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
@@ -21,32 +22,38 @@ import (
 type virtual struct {
 	rest.TableConvertor
 
-	group    string // always with the default suffix
-	kind     string
-	singular string
-	newObj   func() runtime.Object
-	newList  func() runtime.Object
+	group     string // always with the default suffix
+	kind      string
+	obj, list runtime.Object // empty; not changed
 }
 
-func newVirtual(group, kind, resource, singular string, newObj, newList func() runtime.Object) virtual {
+var _ interface {
+	rest.Storage
+	rest.Lister
+	rest.Scoper
+	rest.CategoriesProvider
+	rest.SingularNameProvider
+} = virtual{}
+
+func newVirtual(group, kind string, obj, list runtime.Object) virtual {
+	resource := schema.GroupResource{Group: group, Resource: strings.ToLower(kind) + "s"}
 	return virtual{
-		TableConvertor: rest.NewDefaultTableConvertor(schema.GroupResource{Group: group, Resource: resource}),
-		group:          group, kind: kind, singular: singular, newObj: newObj, newList: newList,
+		TableConvertor: rest.NewDefaultTableConvertor(resource), group: group, kind: kind, obj: obj, list: list,
 	}
 }
 
 var defaultGroups = apis.GroupsFor(apis.DefaultGroupSuffix)
 
-func (v virtual) New() runtime.Object     { return v.newObj() }
-func (v virtual) NewList() runtime.Object { return v.newList() }
+func (v virtual) New() runtime.Object     { return v.obj.DeepCopyObject() }
+func (v virtual) NewList() runtime.Object { return v.list.DeepCopyObject() }
 func (v virtual) Destroy()                {}
 func (v virtual) NamespaceScoped() bool   { return false }
-func (v virtual) GetSingularName() string { return v.singular }
+func (v virtual) GetSingularName() string { return strings.ToLower(v.kind) }
 func (v virtual) Categories() []string    { return []string{"pinniped"} }
 
 // List returns an empty list, so that `kubectl get pinniped` works.
 func (v virtual) List(context.Context, *internalversion.ListOptions) (runtime.Object, error) {
-	return v.newList(), nil
+	return v.NewList(), nil
 }
 
 // refuse returns an error for requests that are invalid for this resource: with a dry run, or in a namespace.

@@ -20,23 +20,15 @@ import (
 // whoAmIRequests serves WhoAmIRequests.
 type whoAmIRequests struct{ virtual }
 
-var _ interface {
-	rest.Storage
-	rest.Creater
-	rest.Lister
-	rest.Scoper
-	rest.CategoriesProvider
-	rest.SingularNameProvider
-} = whoAmIRequests{}
+var _ rest.Creater = whoAmIRequests{}
 
 func newWhoAmIRequests() whoAmIRequests {
-	return whoAmIRequests{newVirtual(defaultGroups.Identity.Group, "WhoAmIRequest", "whoamirequests", "whoamirequest",
-		func() runtime.Object { return &identityv1alpha1.WhoAmIRequest{} },
-		func() runtime.Object {
-			return &identityv1alpha1.WhoAmIRequestList{
-				ListMeta: metav1.ListMeta{ResourceVersion: "0"}, Items: []identityv1alpha1.WhoAmIRequest{},
-			}
-		})}
+	return whoAmIRequests{newVirtual(
+		defaultGroups.Identity.Group, "WhoAmIRequest", &identityv1alpha1.WhoAmIRequest{},
+		&identityv1alpha1.WhoAmIRequestList{
+			ListMeta: metav1.ListMeta{ResourceVersion: "0"}, Items: []identityv1alpha1.WhoAmIRequest{},
+		},
+	)}
 }
 
 // Create returns the authenticated user of the request.

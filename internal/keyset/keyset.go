@@ -140,9 +140,7 @@ func (s *Set) VerifySignature(_ context.Context, token string) ([]byte, error) {
 
 // Skips returns a *SkippedError if the key that the token names was skipped, or if the token names none and any key was
 // skipped. It verifies nothing.
-func (s *Set) Skips(token string) error {
-	return skips(s.Skipped, token)
-}
+func (s *Set) Skips(token string) error { return skips(s.Skipped, token) }
 
 // Skips is Set.Skips for a key set without usable keys.
 func (e *SkippedError) Skips(token string) error { return skips(e.Keys, token) }

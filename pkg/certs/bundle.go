@@ -10,127 +10,106 @@ import (
 
 // checkBundle checks the members of the CA bundle. A bad member is only a warning here: if the certificate does not
 // verify without it, checkVerifies reports the error.
-func (r *run) checkBundle(v verdict) []Finding {
+func (r *run) checkBundle(v verdict) {
 	if len(bytes.TrimSpace(r.Bundle)) == 0 {
-		return []Finding{r.bundleEmpty()}
+		r.bundleEmpty()
+		return
 	}
-	var found []Finding
 	leaf := r.chain[0].Certificate
-	warn := func(member numbered, hint, format string, args ...any) {
-		found = append(found, finding(BundleMember, hint, "%s %s", member.where(), fmt.Sprintf(format, args...)))
-	}
 	seen := map[string]int{}
 	subjects := map[string]numbered{}
 	for _, member := range r.bundle {
 		print := Fingerprint(member.Raw)
 		if first, twice := seen[print]; twice {
-			warn(member, "remove it", "is the same certificate as block %d", first)
+			r.note(BundleMember, "remove it", "%s is the same certificate as block %d", member.where(), first)
 			continue
 		}
 		seen[print] = member.number
-		found = append(found, r.checkMember(member, leaf, v)...)
+		r.checkMember(member, leaf, v)
 		if r.Now.After(member.NotAfter) {
 			continue // the conflict with its namesake disappears when it is removed
 		}
 		if other, same := subjects[string(member.RawSubject)]; same &&
 			!bytes.Equal(other.RawSubjectPublicKeyInfo, member.RawSubjectPublicKeyInfo) {
-			found = append(found, r.sameNameFinding(member, other))
+			r.sameName(member, other)
 		} else if !same {
 			subjects[string(member.RawSubject)] = member
 		}
 	}
-	return append(found, r.endsEarly(v)...)
+	r.endsEarly(v)
 }
 
-// sameNameFinding reports two members with the same name and different keys. Go tries both keys. Other clients choose
-// by the key identifiers; without them, they may try only the wrong one and fail.
-func (r *run) sameNameFinding(member, other numbered) Finding {
+// sameName reports two members with the same name and different keys. Go tries both keys. Other clients choose by the
+// key identifiers; without them, they may try only the wrong one and fail.
+func (r *run) sameName(member, other numbered) {
 	unclear := slices.ContainsFunc(r.chain, func(c numbered) bool {
 		return bytes.Equal(c.RawIssuer, member.RawSubject) && len(c.AuthorityKeyId) == 0 && !selfIssued(c.Certificate)
 	})
 	if unclear || bytes.Equal(member.SubjectKeyId, other.SubjectKeyId) {
-		return finding(
+		r.note(
 			BundleMember,
 			"remove the unneeded one, or have certificates issued with key identifiers",
 			"%s has the same name as block %d but another key, and no key identifiers tell them apart: OpenSSL and "+
-				"GnuTLS may try only the wrong one",
-			member.where(),
-			other.number,
+				"GnuTLS may try only the wrong one", member.where(), other.number,
 		)
+		return
 	}
-	f := finding(
-		BundleMember,
-		"",
+	r.inform(BundleMember, "",
 		"%s has the same name as block %d, but another key; that is normal during a CA key change",
-		member.where(),
-		other.number,
-	)
-	return f.withSeverity(SeverityInfo)
+		member.where(), other.number)
 }
 
-func (r *run) bundleEmpty() Finding {
-	f := finding(
-		BundleEmpty,
-		"if clients should verify with another CA, pass --ca-bundle FILE or put ca.crt into the Secret",
-		"no CA bundle will be published: clients verify the certificate with their system roots",
-	)
+func (r *run) bundleEmpty() {
+	untested := ""
 	if r.anchor.unknown {
-		f.Message += "; this was not tested, because this machine has no system roots"
+		untested = "; this was not tested, because this machine has no system roots"
 	}
-	return f
+	r.note(BundleEmpty, "if clients should verify with another CA, pass --ca-bundle FILE or put ca.crt into the Secret",
+		"no CA bundle will be published: clients verify the certificate with their system roots%s", untested)
 }
 
-func (r *run) checkMember(member numbered, leaf *x509.Certificate, v verdict) []Finding {
-	warn := func(hint, format string, args ...any) []Finding {
-		return []Finding{finding(BundleMember, hint, "%s %s", member.where(), fmt.Sprintf(format, args...))}
-	}
-	keyUsage, _, _, _ := oids()
-	_, _, hasUsage := extension(member.Certificate, keyUsage)
+func (r *run) checkMember(member numbered, leaf *x509.Certificate, v verdict) {
+	note := func(hint, problem string) { r.note(BundleMember, hint, "%s %s", member.where(), problem) }
+	_, _, hasUsage := extension(member.Certificate, oidKeyUsage)
 	root := isCA(member.Certificate)
 	switch {
 	case !root && member.Equal(leaf):
-		hint := "instead, publish the certificate of the CA that issued it"
+		pin := "is the serving certificate itself (a pin): every renewal will break clients"
 		if !selfIssued(leaf) {
-			return warn(
-				hint,
-				"is the serving certificate itself (a pin): every renewal will break clients, and OpenSSL does not accept "+
-					"the pin, because it is not self-signed",
-			)
+			pin += ", and OpenSSL does not accept the pin, because it is not self-signed"
 		}
-		return warn(hint, "is the serving certificate itself (a pin): every renewal will break clients")
+		note("instead, publish the certificate of the CA that issued it", pin)
+		return
 	case !root:
-		return warn("remove it", "is not a CA certificate: it verifies nothing")
+		note("remove it", "is not a CA certificate: it verifies nothing")
+		return
 	case hasUsage && member.KeyUsage&x509.KeyUsageCertSign == 0:
-		return warn(
-			"remove it, or have it reissued with keyCertSign",
-			"may not sign certificates: its key usage lacks keyCertSign",
-		)
+		note("remove it, or have it reissued with keyCertSign",
+			"may not sign certificates: its key usage lacks keyCertSign")
+		return
 	case r.outdatedCA != nil && member.Equal(r.outdatedCA):
-		return nil
+		return
 	case r.Now.After(member.NotAfter):
-		return warn("remove it", "expired on %s", date(member.NotAfter))
+		note("remove it", "expired on "+date(member.NotAfter))
+		return
 	case member.NotBefore.After(r.Now):
-		return warn("check the clock of its issuer", "is not valid before %s", date(member.NotBefore))
+		note("check the clock of its issuer", "is not valid before "+date(member.NotBefore))
+		return
 	}
-	var found []Finding
 	sent := containsCert(r.chain, member.Certificate)
 	if !sent { // certificates in tls.crt have been checked already
-		found = r.checkWeakSignature(member)
+		r.found.addAll(r.checkWeakSignature(member))
 	}
 	switch problem := weakKey(member.PublicKey); {
 	case problem == "":
 	case tooLong(member.PublicKey) && !sent:
-		f := finding(WeakKey, "", "%s %s in a chain that a server sends; in the CA bundle, this key does no harm",
+		r.inform(WeakKey, "", "%s %s in a chain that a server sends; in the CA bundle, this key does no harm",
 			member.where(), problem)
-		found = append(found, f.withSeverity(SeverityInfo))
+	case !v.uses(member.Certificate) || r.otherwise(member, v.at).err == nil:
+		r.warn(WeakKey, keyFix, "%s %s", member.where(), problem)
 	default:
-		f := finding(WeakKey, keyFix, "%s %s", member.where(), problem)
-		if !v.uses(member.Certificate) || r.otherwise(member, v.at).err == nil {
-			f = f.withSeverity(SeverityWarning)
-		}
-		found = append(found, f)
+		r.note(WeakKey, keyFix, "%s %s", member.where(), problem)
 	}
-	return found
 }
 
 // otherwise verifies the chain with all members of the bundle except this one.
@@ -142,10 +121,10 @@ func (r *run) otherwise(member numbered, at time.Time) verdict {
 // endsEarly reports the members that expire before the serving certificate. That is a warning if no other member
 // verifies the certificate until it expires, else information: the old root is next to the new one during a CA
 // rollover.
-func (r *run) endsEarly(v verdict) []Finding {
+func (r *run) endsEarly(v verdict) {
 	leaf := r.chain[0].Certificate
 	if v.err != nil || r.Now.After(leaf.NotAfter) {
-		return nil
+		return
 	}
 	lasts := r.verifyAt(r.anchor.pool, poolOf(r.chain[1:]), leaf.NotAfter.Add(-time.Second)).err == nil
 	var early []string
@@ -155,19 +134,16 @@ func (r *run) endsEarly(v verdict) []Finding {
 			early = append(early, fmt.Sprintf("%s on %s", member.where(), date(member.NotAfter)))
 		}
 	}
-	if len(early) == 0 {
-		return nil
-	}
-	if lasts {
-		f := finding(
-			BundleMember,
-			"",
+	switch {
+	case len(early) == 0:
+	case lasts:
+		r.inform(
+			BundleMember, "",
 			"these certificates expire before the serving certificate, but another one in the bundle verifies the "+
-				"serving certificate for its whole lifetime: %s",
-			joined(early),
+				"serving certificate for its whole lifetime: %s", joined(early),
 		)
-		return []Finding{f.withSeverity(SeverityInfo)}
+	default:
+		r.note(BundleMember, "before then, publish the CA's new certificate alongside the old one",
+			"these certificates expire before the serving certificate does (on %s): %s", date(leaf.NotAfter), joined(early))
 	}
-	return []Finding{finding(BundleMember, "before then, publish the CA's new certificate alongside the old one",
-		"these certificates expire before the serving certificate does (on %s): %s", date(leaf.NotAfter), joined(early))}
 }

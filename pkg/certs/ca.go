@@ -8,11 +8,9 @@ import (
 	"crypto/sha256"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/asn1"
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"math/big"
 	"net"
 	"slices"
 	"time"
@@ -58,16 +56,13 @@ func NewCA(commonName string, now time.Time, ttl time.Duration) (*CA, error) {
 	if err != nil {
 		return nil, err
 	}
-	serial, err := newSerial()
+	point, err := key.PublicKey.Bytes()
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("encoding the public key: %w", err)
 	}
-	id, err := keyID(key.Public())
-	if err != nil {
-		return nil, err
-	}
+	sum := sha256.Sum256(point)
+	id := sum[:20] // RFC 7093, section 2, method 1
 	template := &x509.Certificate{
-		SerialNumber:          serial,
 		Subject:               pkix.Name{CommonName: commonName},
 		SubjectKeyId:          id,
 		AuthorityKeyId:        id, // strict clients, such as Python's, require it in a root as well
@@ -102,8 +97,7 @@ func LoadCA(certPEM, keyPEM []byte) (*CA, error) {
 	if !ca.cert.IsCA || ca.cert.KeyUsage != 0 && ca.cert.KeyUsage&x509.KeyUsageCertSign == 0 {
 		return nil, fmt.Errorf("certificate %q is not a CA that may sign certificates", ca.cert.Subject)
 	}
-	public, ok := key.Public().(interface{ Equal(crypto.PublicKey) bool })
-	if !ok || !public.Equal(ca.cert.PublicKey) {
+	if !belongs(key, ca.cert) {
 		return nil, fmt.Errorf("the private key does not belong to CA certificate %q", ca.cert.Subject)
 	}
 	return ca, nil
@@ -179,11 +173,6 @@ func (ca *CA) issue(
 	now time.Time,
 	ttl time.Duration,
 ) (*KeyPair, error) {
-	serial, err := newSerial()
-	if err != nil {
-		return nil, err
-	}
-	template.SerialNumber = serial
 	template.NotBefore = now.Add(-Backdate)
 	template.NotAfter = now.Add(ttl)
 	if template.NotAfter.After(ca.cert.NotAfter) {
@@ -214,32 +203,6 @@ func NewKey() (*ecdsa.PrivateKey, error) {
 		return nil, fmt.Errorf("generating a private key: %w", err)
 	}
 	return key, nil
-}
-
-// keyID returns the key identifier by method 1 of RFC 7093, section 2.
-func keyID(key crypto.PublicKey) ([]byte, error) {
-	der, err := x509.MarshalPKIXPublicKey(key)
-	if err != nil {
-		return nil, fmt.Errorf("encoding the public key: %w", err)
-	}
-	var info struct {
-		Algorithm pkix.AlgorithmIdentifier
-		Key       asn1.BitString
-	}
-	if _, err := asn1.Unmarshal(der, &info); err != nil {
-		return nil, fmt.Errorf("decoding the public key: %w", err)
-	}
-	sum := sha256.Sum256(info.Key.Bytes)
-	return sum[:20], nil
-}
-
-// newSerial returns a random positive serial number of at most 20 octets (RFC 5280, section 4.1.2.2).
-func newSerial() (*big.Int, error) {
-	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
-	if err != nil {
-		return nil, fmt.Errorf("generating a serial number: %w", err)
-	}
-	return serial.Add(serial, big.NewInt(1)), nil
 }
 
 func encodeCertificate(der []byte) []byte {

@@ -16,22 +16,22 @@ func (r *run) chains() {
 	r.path = buildPath(r.chain)
 	r.anchor = r.anchors()
 	if !r.found.has(ChainOrder) { // the key has already shown that the first certificate is wrong
-		r.found.addAll(checkOrder(r.chain, r.path))
+		r.checkOrder()
 	}
-	v := r.verify(r.anchor)
+	v := r.verify()
 	guess := v.err != nil && r.unreadable // what seems to be missing may be what could not be read
 	if !guess {
-		r.found.addAll(r.checkIncomplete(v))
+		r.checkIncomplete(v)
 	}
-	r.found.addAll(checkExtra(r.chain, guess || r.found.has(ChainIncomplete)))
+	r.checkExtra(guess || r.found.has(ChainIncomplete))
 	r.intermediates(v)
 	if !guess {
-		r.found.addAll(r.checkVerifies(v))
+		r.checkVerifies(v)
 	}
-	r.found.addAll(r.issuersLast(v))
-	r.found.addAll(r.checkOutlives(v))
-	r.found.addAll(r.checkBundle(v))
-	r.found.addAll(r.checkStrict(v))
+	r.issuersLast(v)
+	r.checkOutlives(v)
+	r.checkBundle(v)
+	r.checkStrict(v)
 }
 
 // maxVerifiableRSA limits the cost of hostile keys. No library creates or accepts larger ones.
@@ -106,7 +106,8 @@ func related(chain []numbered) []bool {
 
 // checkOrder requires each certificate to have signed an earlier one. It ignores roots, which clients skip anywhere;
 // see checkExtra.
-func checkOrder(chain, path []numbered) []Finding {
+func (r *run) checkOrder() {
+	chain, path := r.chain, r.path
 	in := related(chain)
 	for i := 1; i < len(chain); i++ {
 		if !in[i] || containsCert(chain[:i], chain[i].Certificate) || selfIssued(chain[i].Certificate) {
@@ -122,70 +123,56 @@ func checkOrder(chain, path []numbered) []Finding {
 		for k, cert := range path {
 			order[k] = fmt.Sprintf("block %d", cert.number)
 		}
-		return []Finding{finding(ChainOrder, "write them in this order: "+joined(order),
-			"%s is out of place: each certificate must have signed the one before it", chain[i].where())}
+		r.note(ChainOrder, "write them in this order: "+joined(order),
+			"%s is out of place: each certificate must have signed the one before it", chain[i].where())
+		return
 	}
-	return nil
 }
 
 // checkExtra reports superfluous certificates in tls.crt. If the chain is incomplete, an unrelated CA is not reported,
 // because it may be above the missing one.
-func checkExtra(chain []numbered, incomplete bool) []Finding {
+func (r *run) checkExtra(incomplete bool) {
 	const fix = "remove it; it wastes bytes in every handshake"
-	in := related(chain)
-	var found []Finding
-	for i := 1; i < len(chain); i++ {
-		cert := chain[i]
+	in := related(r.chain)
+	for i := 1; i < len(r.chain); i++ {
+		cert := r.chain[i]
 		switch {
-		case containsCert(chain[:i], cert.Certificate):
-			found = append(found, finding(ChainExtra, fix, "%s is a duplicate", cert.where()))
+		case containsCert(r.chain[:i], cert.Certificate):
+			r.note(ChainExtra, fix, "%s is a duplicate", cert.where())
 		case !in[i] && incomplete && isCA(cert.Certificate):
 		case !in[i]:
-			found = append(
-				found,
-				finding(ChainExtra, fix, "%s has signed none of the certificates in the serving certificate's chain",
-					cert.where()),
-			)
+			r.note(ChainExtra, fix, "%s has signed none of the certificates in the serving certificate's chain", cert.where())
 		case selfIssued(cert.Certificate):
-			found = append(found, finding(ChainExtra, "remove it; clients already have the root in their CA bundle",
-				"%s is a root", cert.where()))
+			r.note(ChainExtra, "remove it; clients already have the root in their CA bundle", "%s is a root", cert.where())
 		}
 	}
-	return found
 }
 
 // checkOutlives warns if the certificate stops being verifiable before it expires.
-func (r *run) checkOutlives(v verdict) []Finding {
+func (r *run) checkOutlives(v verdict) {
 	leaf := r.chain[0].Certificate
 	const fix = "renew the CA's certificate in time, or have the serving certificate issued with a shorter lifetime"
 	if v.err == nil {
 		end := leaf.NotAfter.Add(-time.Second)
 		if r.verifyAt(r.anchor.pool, poolOf(r.chain[1:]), end).err == nil {
-			return nil
+			return
 		}
-		issuer := bottleneck(v.chains)
-		if issuer == nil {
-			return nil
-		}
-		return []Finding{
-			finding(
-				OutlivesIssuer,
-				fix,
+		if issuer := bottleneck(v.chains); issuer != nil {
+			r.note(
+				OutlivesIssuer, fix,
 				"the serving certificate is valid until %s, but its issuer %s only until %s; from then on, clients refuse the "+
-					"serving certificate",
-				date(leaf.NotAfter),
-				subject(issuer),
-				date(issuer.NotAfter),
-			),
+					"serving certificate", date(leaf.NotAfter), subject(issuer), date(issuer.NotAfter),
+			)
 		}
+		return
 	}
 	for _, issuer := range r.path[1:] {
 		if issuer.NotAfter.Before(leaf.NotAfter) {
-			return []Finding{finding(OutlivesIssuer, fix, "the serving certificate is valid until %s, but %s only until %s",
-				date(leaf.NotAfter), issuer.where(), date(issuer.NotAfter))}
+			r.note(OutlivesIssuer, fix, "the serving certificate is valid until %s, but %s only until %s",
+				date(leaf.NotAfter), issuer.where(), date(issuer.NotAfter))
+			return
 		}
 	}
-	return nil
 }
 
 // bottleneck returns the issuer that expires first in the chain that is valid longest.

@@ -32,39 +32,16 @@ type Name struct {
 	Advisory bool `json:"advisory,omitempty"`
 }
 
-// Limits are the maximum sizes of the input. They are checked before anything is decoded.
-type Limits struct {
-	LeafBytes          int // the first block of tls.crt
-	KeyBytes           int // tls.key
-	ChainBytes         int // tls.crt
-	BundleBytes        int // a CA bundle
-	ChainCertificates  int // blocks in tls.crt
-	BundleCertificates int // blocks in a CA bundle
-}
-
-// DefaultLimits returns limits far above what real certificates need, but low enough that hostile data costs little.
-func DefaultLimits() Limits {
-	return Limits{
-		LeafBytes:          36_500,
-		KeyBytes:           13_000,
-		ChainBytes:         95_000,
-		BundleBytes:        330_000,
-		ChainCertificates:  20,
-		BundleCertificates: 500,
-	}
-}
-
-func (l Limits) withDefaults() Limits {
-	d := DefaultLimits()
-	return Limits{
-		LeafBytes:          cmp.Or(l.LeafBytes, d.LeafBytes),
-		KeyBytes:           cmp.Or(l.KeyBytes, d.KeyBytes),
-		ChainBytes:         cmp.Or(l.ChainBytes, d.ChainBytes),
-		BundleBytes:        cmp.Or(l.BundleBytes, d.BundleBytes),
-		ChainCertificates:  cmp.Or(l.ChainCertificates, d.ChainCertificates),
-		BundleCertificates: cmp.Or(l.BundleCertificates, d.BundleCertificates),
-	}
-}
+// The maximum sizes of the input, which are checked before anything is decoded. They are far above what real
+// certificates need, but low enough that hostile data costs little.
+const (
+	maxLeafBytes          = 36_500 // the first block of tls.crt
+	maxKeyBytes           = 13_000 // tls.key
+	maxChainBytes         = 95_000 // tls.crt
+	maxBundleBytes        = 330_000
+	maxChainCertificates  = 20 // blocks in tls.crt
+	maxBundleCertificates = 500
+)
 
 // Sources are the names of the parts of an Input in messages, so that these name what their reader can change, such as
 // the flags of a command. Empty fields default to the keys of a Secret and the CredentialIssuer's spec.
@@ -114,8 +91,6 @@ type Input struct {
 	ExpiresWithin time.Duration
 	// Roots replace the system roots; nil means those of this machine.
 	Roots *x509.CertPool
-	// Limits are the maximum sizes; zero fields default to DefaultLimits.
-	Limits Limits
 	// Sources are the names of the parts of the input in messages.
 	Sources Sources
 	// Allow lists errors that do not refuse the certificate. Codes for which Allowable is false have no effect.
@@ -217,8 +192,21 @@ type run struct {
 	outdatedCA *x509.Certificate
 }
 
+// note adds a finding with the usual severity of its code.
+func (r *run) note(code Code, hint, format string, args ...any) {
+	r.found.add(finding(code, hint, format, args...))
+}
+
+func (r *run) warn(code Code, hint, format string, args ...any) {
+	r.found.add(finding(code, hint, format, args...).withSeverity(SeverityWarning))
+}
+
+func (r *run) inform(code Code, hint, format string, args ...any) {
+	r.found.add(finding(code, hint, format, args...).withSeverity(SeverityInfo))
+}
+
 func newRun(in Input) *run {
-	in.Limits, in.Sources = in.Limits.withDefaults(), in.Sources.withDefaults()
+	in.Sources = in.Sources.withDefaults()
 	if in.NoKey {
 		in.KeyPEM = nil
 	}
@@ -234,15 +222,13 @@ func newRun(in Input) *run {
 // files parses tls.crt, tls.key and the bundle.
 func (r *run) files() {
 	var list []Finding
-	r.bundle, list = parseBundle(r.Bundle, r.Limits, r.Sources.Bundle)
+	r.bundle, list = parseBundle(r.Bundle, r.Sources.Bundle)
 	bundleFindings := list
 
-	if incomplete := checkComplete(r.Input); len(incomplete) > 0 {
-		r.found.addAll(incomplete)
-	}
+	r.checkComplete()
 	if len(bytes.TrimSpace(r.CertPEM)) > 0 {
-		r.chain, list = readChain(r.CertPEM, r.Limits, r.Sources.Certificate)
-		if exchanged(r.CertPEM, r.KeyPEM, r.Limits) {
+		r.chain, list = readChain(r.CertPEM, r.Sources.Certificate)
+		if exchanged(r.CertPEM, r.KeyPEM) {
 			for i := range list {
 				list[i].Hint = fmt.Sprintf(
 					"%s and %s hold each other's content: swap them",
@@ -254,7 +240,7 @@ func (r *run) files() {
 		r.found.addAll(list)
 	}
 	if len(bytes.TrimSpace(r.KeyPEM)) > 0 {
-		key, list := readKey(r.KeyPEM, r.Limits, r.Sources)
+		key, list := readKey(r.KeyPEM, r.Sources)
 		r.found.addAll(list)
 		if key != nil && len(r.chain) > 0 {
 			place, list := checkKeyPair(key, r.chain, r.bundle, r.Sources.Key)
@@ -303,45 +289,40 @@ func (r *run) facts() {
 }
 
 // checkComplete reports what an issuer has not filled in yet.
-func checkComplete(in Input) []Finding {
-	var list []Finding
-	if t := in.SecretType; t != "" && t != "kubernetes.io/tls" && t != "Opaque" {
-		list = append(
-			list,
-			finding(
-				SecretIncomplete,
-				"use type kubernetes.io/tls: kubectl create secret tls NAME --namespace=NAMESPACE --cert=FILE "+
-					"--key=FILE",
-				"the Secret's type is %s, not kubernetes.io/tls or Opaque",
-				quote(t),
-			),
+func (r *run) checkComplete() {
+	if t := r.SecretType; t != "" && t != "kubernetes.io/tls" && t != "Opaque" {
+		r.note(
+			SecretIncomplete,
+			"use type kubernetes.io/tls: kubectl create secret tls NAME --namespace=NAMESPACE --cert=FILE "+
+				"--key=FILE",
+			"the Secret's type is %s, not kubernetes.io/tls or Opaque", quote(t),
 		)
 	}
-	noCert := len(bytes.TrimSpace(in.CertPEM)) == 0
-	noKey := len(bytes.TrimSpace(in.KeyPEM)) == 0 && !in.NoKey
-	missing, are := in.Sources.Certificate, "is"
+	noCert := len(bytes.TrimSpace(r.CertPEM)) == 0
+	noKey := len(bytes.TrimSpace(r.KeyPEM)) == 0 && !r.NoKey
+	missing, are := r.Sources.Certificate, "is"
 	switch {
 	case noCert && noKey:
-		missing, are = missing+" and "+in.Sources.Key, "are"
+		missing, are = missing+" and "+r.Sources.Key, "are"
 	case noKey:
-		missing = in.Sources.Key
+		missing = r.Sources.Key
 	case !noCert:
-		return list
+		return
 	}
 	hint := "wait until the issuer has filled the Secret; if there is no issuer, write the PEM data yourself"
-	if in.SecretType == "Opaque" {
+	if r.SecretType == "Opaque" {
 		// An issuer in progress leaves a Secret of type kubernetes.io/tls with empty keys. This one was created
 		// manually.
-		hint = fmt.Sprintf("put the PEM data there, under the keys %s and %s", in.Sources.Certificate, in.Sources.Key)
+		hint = fmt.Sprintf("put the PEM data there, under the keys %s and %s", r.Sources.Certificate, r.Sources.Key)
 	}
 	f := finding(SecretIncomplete, hint, "%s %s missing or empty", missing, are)
 	f.Pending = true
-	return append(list, f)
+	r.found.add(f)
 }
 
 // exchanged reports whether each of the two files contains what belongs in the other.
-func exchanged(cert, key []byte, limits Limits) bool {
-	if len(cert) > limits.ChainBytes || len(key) > limits.KeyBytes {
+func exchanged(cert, key []byte) bool {
+	if len(cert) > maxChainBytes || len(key) > maxKeyBytes {
 		return false
 	}
 	first := func(data []byte) string {
@@ -354,17 +335,17 @@ func exchanged(cert, key []byte, limits Limits) bool {
 }
 
 // readChain parses tls.crt. The chain is empty if the serving certificate cannot be parsed.
-func readChain(data []byte, limits Limits, name string) ([]numbered, []Finding) {
-	if len(data) > limits.ChainBytes {
-		return nil, []Finding{tooLarge(name, len(data), limits.ChainBytes, chainSize)}
+func readChain(data []byte, name string) ([]numbered, []Finding) {
+	if len(data) > maxChainBytes {
+		return nil, []Finding{tooLarge(name, len(data), maxChainBytes, chainSize)}
 	}
-	chain, list := parseCertificates(data, partChain, name, limits.ChainCertificates)
+	chain, list := parseCertificates(data, partChain, name, maxChainCertificates)
 	if len(chain) > 0 && !leads(data, chain[0].number) {
 		return nil, list // the serving certificate is unreadable, so the rest is inconclusive
 	}
 	if len(chain) > 0 {
-		if size := len(encodeCertificate(chain[0].Raw)); size > limits.LeafBytes {
-			return nil, append(list, tooLarge("the serving certificate in "+name, size, limits.LeafBytes, leafSize))
+		if size := len(encodeCertificate(chain[0].Raw)); size > maxLeafBytes {
+			return nil, append(list, tooLarge("the serving certificate in "+name, size, maxLeafBytes, leafSize))
 		}
 	}
 	return chain, list

@@ -15,7 +15,7 @@ import (
 
 // checkStrict reports what Python 3.13 and later and OpenSSL with -x509_strict reject, and what Go accepts but all
 // OpenSSL or GnuTLS clients reject. Of several verified chains, the one with the fewest problems counts.
-func (r *run) checkStrict(v verdict) []Finding {
+func (r *run) checkStrict(v verdict) {
 	chains := v.chains
 	if len(chains) == 0 {
 		plain := make([]*x509.Certificate, len(r.path))
@@ -37,26 +37,17 @@ func (r *run) checkStrict(v verdict) []Finding {
 			best = found
 		}
 	}
-	if f := r.partialChain(v); f != nil {
-		best = append(best, *f)
-	}
-	if f := r.firstIssuer(v); f != nil {
-		best = append(best, *f)
-	}
+	r.found.addAll(best)
+	r.partialChain(v)
+	r.firstIssuer(v)
 	if len(r.chain) > gnuTLSMost {
-		best = append(
-			best,
-			finding(
-				StrictClients,
-				"remove the unneeded ones, or have the certificate issued by a CA nearer to the root",
-				"%s holds %d certificates: GnuTLS refuses a server that sends more than %d",
-				r.Sources.Certificate,
-				len(r.chain),
-				gnuTLSMost,
-			),
+		r.note(
+			StrictClients,
+			"remove the unneeded ones, or have the certificate issued by a CA nearer to the root",
+			"%s holds %d certificates: GnuTLS refuses a server that sends more than %d",
+			r.Sources.Certificate, len(r.chain), gnuTLSMost,
 		)
 	}
-	return best
 }
 
 func strictFindings(chain []*x509.Certificate) []Finding {
@@ -70,16 +61,15 @@ func strictFindings(chain []*x509.Certificate) []Finding {
 			found = append(found, finding(StrictClients, reissueFix,
 				"%s %s: Python 3.13 and later and OpenSSL in strict mode refuse it", subject(cert), strings.Join(problems, ", ")))
 		}
-		for _, r := range lenientRemarks(chain, i) {
-			found = append(found, finding(StrictClients, r.hint, "%s %s", subject(cert), r.what))
-		}
+		lenientRemarks(chain, i, func(hint, format string, args ...any) {
+			found = append(found, finding(StrictClients, hint, "%s %s", subject(cert), fmt.Sprintf(format, args...)))
+		})
 	}
 	return found
 }
 
 func strictProblems(cert, parent *x509.Certificate) []string {
 	var problems []string
-	keyUsage, basicConstraints, _, san := oids()
 	if len(cert.AuthorityKeyId) == 0 && !selfIssued(cert) {
 		problems = append(problems, "has no authority key identifier")
 	}
@@ -91,14 +81,14 @@ func strictProblems(cert, parent *x509.Certificate) []string {
 		if len(cert.SubjectKeyId) == 0 {
 			problems = append(problems, "is a CA without subject key identifier")
 		}
-		if _, _, ok := extension(cert, keyUsage); !ok {
+		if _, _, ok := extension(cert, oidKeyUsage); !ok {
 			problems = append(problems, "is a CA without key usage")
 		}
-		if critical, _, ok := extension(cert, basicConstraints); ok && !critical {
+		if critical, _, ok := extension(cert, oidBasicConstraints); ok && !critical {
 			problems = append(problems, "is a CA whose basic constraints are not marked critical")
 		}
 	}
-	if critical, _, ok := extension(cert, san); ok && !critical && cert.Subject.String() == "" {
+	if critical, _, ok := extension(cert, oidSubjectAltName); ok && !critical && cert.Subject.String() == "" {
 		problems = append(problems, "has an empty subject and alternative names that are not marked critical")
 	}
 	return problems
@@ -128,9 +118,9 @@ func misfits(cert *x509.Certificate, isLeaf bool) []string {
 }
 
 // partialChain warns if the bundle contains an intermediate without its root.
-func (r *run) partialChain(v verdict) *Finding {
-	if v.err != nil || r.anchor.system || r.anchor.pins(r.chain[0].Certificate) {
-		return nil
+func (r *run) partialChain(v verdict) {
+	if v.err != nil || r.anchor.system || containsCert(r.bundle, r.chain[0].Certificate) {
+		return
 	}
 	roots := slices.DeleteFunc(
 		slices.Clone(r.bundle),
@@ -138,23 +128,22 @@ func (r *run) partialChain(v verdict) *Finding {
 	)
 	all := slices.Concat(r.chain[1:], r.bundle)
 	if r.verifyAt(poolOf(roots), poolOf(all), v.at).err == nil {
-		return nil
+		return
 	}
-	f := finding(
+	r.note(
 		StrictClients,
 		"publish the root CA as well",
 		"the CA bundle verifies the certificate only through an intermediate CA: programs built on OpenSSL, such as curl "+
 			"and "+
 			"Python, need the root too",
 	)
-	return &f
 }
 
 // firstIssuer warns if a certificate has two issuers in tls.crt (one key, cross-signed by two CAs), and only the later
 // one leads to a trusted root. Go tries both; other clients try only the first.
-func (r *run) firstIssuer(v verdict) *Finding {
+func (r *run) firstIssuer(v verdict) {
 	if v.err != nil || r.found.has(IntermediateInvalid, WeakKey, WeakSignature) {
-		return nil // already reported for one of the two
+		return // already reported for one of the two
 	}
 	valid := func(cert *x509.Certificate) bool { return !v.at.Before(cert.NotBefore) && !v.at.After(cert.NotAfter) }
 	way := []numbered{r.chain[0]}
@@ -175,16 +164,15 @@ func (r *run) firstIssuer(v verdict) *Finding {
 		way = append(way, issuers[at])
 	}
 	if first.Certificate == nil || r.verifyAt(r.anchor.pool, poolOf(way[1:]), v.at).err == nil {
-		return nil
+		return
 	}
-	f := finding(
+	r.note(
 		StrictClients,
 		fmt.Sprintf("put block %d in front of block %d, or leave block %d out", second.number, first.number, first.number),
 		"%s comes before block %d, which has the same name and key: programs built on OpenSSL or GnuTLS, such as curl and "+
 			"Python, use only the first one, which is issued by %s, so they find no CA that they trust",
 		first.where(), second.number, issuer(first.Certificate),
 	)
-	return &f
 }
 
 // clients rehearses handshakes in memory, unless a finding would make them fail.
@@ -203,7 +191,7 @@ func (r *run) clients() {
 			"Go's TLS library does not accept %s and %s together", r.Sources.Certificate, r.Sources.Key).asFinal())
 		return
 	}
-	v := r.verify(r.anchor)
+	v := r.verify()
 	for _, name := range r.rehearsalNames() {
 		for _, version := range []uint16{tls.VersionTLS13, tls.VersionTLS12} {
 			if err := rehearse(pair, r.anchor.pool, name, version, v.at); err != nil {

@@ -92,7 +92,6 @@ func TestTooLarge(t *testing.T) {
 			func(in *Input) { in.CertPEM = concat(in.CertPEM, bytes.Repeat(p.root.pem(), 20)) },
 			"error TooLarge",
 		},
-		{"refuses over a limit of the caller's", func(in *Input) { in.Limits.ChainBytes = 100 }, "error TooLarge"},
 		{
 			"says what a key should weigh, not a chain", func(in *Input) { in.KeyPEM = concat(filler, in.KeyPEM) },
 			"error TooLarge",

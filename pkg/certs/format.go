@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -53,6 +54,17 @@ func (p part) wanted() string {
 		p.label(),
 		p.label(),
 	)
+}
+
+// notPEM says what a file without readable blocks is, and which command converts it to PEM; "" for PEM.
+func notPEM(data []byte, blocks []pemBlock, p part) (what, hint string) {
+	if len(blocks) == 0 {
+		return recognize(data, p)
+	}
+	if slices.ContainsFunc(blocks, func(b pemBlock) bool { return b.problem == "" }) {
+		return "", ""
+	}
+	return ofDocument(bytes.TrimSpace(data), p)
 }
 
 // recognize says what data without a PEM block is, and which command converts it to PEM. It reveals none of the
@@ -271,12 +283,7 @@ func pathOf(value any, key string, p part) (path string, encoded, ok bool) {
 				}
 			}
 		case map[string]any:
-			names := make([]string, 0, len(v))
-			for name := range v {
-				names = append(names, name)
-			}
-			slices.Sort(names)
-			for _, name := range names {
+			for _, name := range slices.Sorted(maps.Keys(v)) {
 				next := strings.TrimSuffix(at, ".") + "." + name
 				if !regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_]*$`).MatchString(name) {
 					if strings.ContainsAny(name, "'\"\\") || len(name) > maxName {

@@ -50,8 +50,7 @@ func (r *run) intermediates(v verdict) {
 // and the serving certificate; negative if it is not on the main path.
 func intermediateProblems(cert *x509.Certificate, below int, now time.Time, skew time.Duration) []string {
 	var problems []string
-	keyUsage, _, _, _ := oids()
-	_, _, hasUsage := extension(cert, keyUsage)
+	_, _, hasUsage := extension(cert, oidKeyUsage)
 	switch {
 	case cert.Version == 3 && !cert.IsCA:
 		problems = append(problems, "issued a certificate, but is not a CA (CA:FALSE)")
@@ -137,17 +136,8 @@ const constraintsFix = "have the certificate issued without that name, or by a C
 // constraint.
 func constraintProblems(ca, leaf *x509.Certificate) []string {
 	const most = 100 // of each kind, to limit the cost of hostile input
-	networks := func(list []*net.IPNet) []string {
-		texts := make([]string, 0, len(list))
-		for _, network := range list {
-			texts = append(texts, network.String())
-		}
-		return texts
-	}
-	var addresses, hosts []string
-	for _, ip := range leaf.IPAddresses[:min(len(leaf.IPAddresses), most)] {
-		addresses = append(addresses, ip.String())
-	}
+	addresses := texts(leaf.IPAddresses[:min(len(leaf.IPAddresses), most)])
+	var hosts []string
 	for _, uri := range leaf.URIs[:min(len(leaf.URIs), most)] {
 		hosts = append(hosts, uri.Hostname())
 	}
@@ -159,7 +149,7 @@ func constraintProblems(ca, leaf *x509.Certificate) []string {
 		within              func(value, constraint string) bool
 	}{
 		{"DNS name", leaf.DNSNames[:min(len(leaf.DNSNames), most)], ca.PermittedDNSDomains, ca.ExcludedDNSDomains, inDomain},
-		{"IP address", addresses, networks(ca.PermittedIPRanges), networks(ca.ExcludedIPRanges), inNetwork},
+		{"IP address", addresses, texts(ca.PermittedIPRanges), texts(ca.ExcludedIPRanges), inNetwork},
 		{
 			"e-mail address", leaf.EmailAddresses[:min(len(leaf.EmailAddresses), most)], ca.PermittedEmailAddresses,
 			ca.ExcludedEmailAddresses, mailWithin,

@@ -23,18 +23,13 @@ const (
 
 // readKey parses tls.key. Messages contain none of its content, nor x509's error texts, which might quote it in the
 // future.
-func readKey(data []byte, limits Limits, sources Sources) (crypto.Signer, []Finding) {
+func readKey(data []byte, sources Sources) (crypto.Signer, []Finding) {
 	name := sources.Key
-	if len(data) > limits.KeyBytes {
-		return nil, []Finding{tooLarge(name, len(data), limits.KeyBytes, keySize)}
+	if len(data) > maxKeyBytes {
+		return nil, []Finding{tooLarge(name, len(data), maxKeyBytes, keySize)}
 	}
 	file := readPEM(data)
-	if len(file.blocks) == 0 {
-		what, hint := recognize(data, partKey)
-		return nil, []Finding{finding(KeyUnreadable, hint, "%s holds no PEM private key: it is %s", name, what)}
-	}
-	readable := slices.ContainsFunc(file.blocks, func(b pemBlock) bool { return b.problem == "" })
-	if what, hint := ofDocument(bytes.TrimSpace(data), partKey); what != "" && !readable {
+	if what, hint := notPEM(data, file.blocks, partKey); what != "" {
 		return nil, []Finding{finding(KeyUnreadable, hint, "%s holds no PEM private key: it is %s", name, what)}
 	}
 	var key *pemBlock
@@ -50,76 +45,47 @@ func readKey(data []byte, limits Limits, sources Sources) (crypto.Signer, []Find
 	if key == nil {
 		return nil, []Finding{noKeyAmong(file.blocks, sources)}
 	}
-	signer, problem := readKeyBlock(*key, data, name)
-	if problem != nil {
-		return nil, []Finding{*problem}
-	}
-	if count > 1 {
+	signer, list := readKeyBlock(*key, data, name)
+	if signer != nil && count > 1 {
 		return signer, []Finding{finding(KeyUnreadable, "keep only the serving certificate's key there",
 			"%s holds %d private keys; only the first one is used", name, count).withSeverity(SeverityWarning)}
 	}
-	return signer, nil
+	return signer, list
 }
 
 func noKeyAmong(blocks []pemBlock, sources Sources) Finding {
 	first := blocks[0]
 	if first.problem != "" && first.label == "" {
-		return finding(
-			KeyUnreadable,
-			"copy the key again from its source",
-			"%s cannot be read: in line %d, %s",
-			sources.Key,
-			first.line,
-			first.problem,
-		)
+		return finding(KeyUnreadable, "copy the key again from its source",
+			"%s cannot be read: in line %d, %s", sources.Key, first.line, first.problem)
 	}
 	hint := "put the certificate's private key there"
 	if first.label == "CERTIFICATE" {
 		hint = fmt.Sprintf("the contents of %s and %s may be swapped", sources.Certificate, sources.Key)
 	}
-	return finding(
-		KeyUnreadable,
-		hint,
-		"%s holds no private key: its first block is labelled %s",
-		sources.Key,
-		quote(first.label),
-	)
+	return finding(KeyUnreadable, hint, "%s holds no private key: its first block is labelled %s",
+		sources.Key, quote(first.label))
 }
 
-func readKeyBlock(block pemBlock, data []byte, name string) (crypto.Signer, *Finding) {
-	fail := func(code Code, hint, format string, args ...any) (crypto.Signer, *Finding) {
-		f := finding(code, hint, format, args...)
-		return nil, &f
+func readKeyBlock(block pemBlock, data []byte, name string) (crypto.Signer, []Finding) {
+	fail := func(code Code, hint, format string, args ...any) (crypto.Signer, []Finding) {
+		return nil, []Finding{finding(code, hint, format, args...)}
 	}
 	if block.label == labelEncrypted || block.headers && strings.Contains(string(data), "Proc-Type: 4,ENCRYPTED") {
 		hint := decryptHint
 		if block.problem != "" { // OpenSSL cannot read it, either
 			hint = blockHint(block.problem, block.before, data) + ", then " + hint
 		}
-		return fail(
-			KeyEncrypted,
-			hint,
-			"the private key in %s is encrypted with a passphrase, which the agent cannot enter",
-			name,
-		)
+		return fail(KeyEncrypted, hint,
+			"the private key in %s is encrypted with a passphrase, which the agent cannot enter", name)
 	}
 	if block.problem != "" {
-		return fail(
-			KeyUnreadable,
-			blockHint(block.problem, block.before, data),
-			"the private key in %s (line %d) cannot be read: %s",
-			name,
-			block.line,
-			block.problem,
-		)
+		return fail(KeyUnreadable, blockHint(block.problem, block.before, data),
+			"the private key in %s (line %d) cannot be read: %s", name, block.line, block.problem)
 	}
 	if block.label == labelOpenSSH {
-		return fail(
-			KeyUnreadable,
-			"convert it in place: ssh-keygen -p -m PKCS8 -f FILE",
-			"%s is a key in OpenSSH's own format",
-			name,
-		)
+		return fail(KeyUnreadable, "convert it in place: ssh-keygen -p -m PKCS8 -f FILE",
+			"%s is a key in OpenSSH's own format", name)
 	}
 	key, err := parseKey(block.bytes)
 	if err != nil {
@@ -127,10 +93,7 @@ func readKeyBlock(block pemBlock, data []byte, name string) (crypto.Signer, *Fin
 			KeyUnreadable,
 			"use an RSA, ECDSA or Ed25519 key in PKCS#8, PKCS#1 or SEC 1 form",
 			"the private key in %s (%d bytes, labelled %s) cannot be parsed: it is damaged, or of a type that this "+
-				"program's TLS library does not support",
-			name,
-			len(block.bytes),
-			quote(block.label),
+				"program's TLS library does not support", name, len(block.bytes), quote(block.label),
 		)
 	}
 	signer, ok := key.(crypto.Signer)
@@ -139,13 +102,8 @@ func readKeyBlock(block pemBlock, data []byte, name string) (crypto.Signer, *Fin
 		if _, dh := key.(*ecdh.PrivateKey); dh {
 			what = "X25519, which is for key exchange only"
 		}
-		return fail(
-			KeyUnreadable,
-			"use an RSA, ECDSA or Ed25519 key",
-			"the private key in %s cannot sign: %s",
-			name,
-			what,
-		)
+		return fail(KeyUnreadable, "use an RSA, ECDSA or Ed25519 key",
+			"the private key in %s cannot sign: %s", name, what)
 	}
 	return signer, nil
 }
@@ -233,28 +191,25 @@ func isCAKey(name string, ca numbered) Finding {
 // checkCAKey compares the serving certificate's public key with those of all CAs in the chain and the bundle. It
 // ignores a self-signed CA that serves with its own certificate, which LeafIsCA reports, even if the bundle has its
 // renewal.
-func (r *run) checkCAKey() []Finding {
+func (r *run) checkCAKey() {
 	if r.found.has(KeyIsCAKey) {
-		return nil
+		return
 	}
 	leaf := r.chain[0]
 	for _, ca := range slices.Concat(r.chain[1:], r.bundle) {
 		own := ca.Equal(leaf.Certificate) || leaf.IsCA && bytes.Equal(ca.RawSubject, leaf.RawSubject)
 		if isCA(ca.Certificate) && !own && sameKey(leaf.PublicKey, ca.PublicKey) {
-			return []Finding{
-				finding(
-					KeyIsCAKey,
-					"create a key for the serving certificate and have that certificate reissued; replace the CA if its key "+
-						"has already been on servers",
-					"the serving certificate, %s, uses the key of a CA, %s: an attacker who steals the server's key "+
-						"can issue certificates for any name",
-					leaf.where(),
-					ca.where(),
-				),
-			}
+			r.note(
+				KeyIsCAKey,
+				"create a key for the serving certificate and have that certificate reissued; replace the CA if its key "+
+					"has already been on servers",
+				"the serving certificate, %s, uses the key of a CA, %s: an attacker who steals the server's key "+
+					"can issue certificates for any name",
+				leaf.where(), ca.where(),
+			)
+			return
 		}
 	}
-	return nil
 }
 
 const orderFix = "put the serving certificate first, then each certificate that signed the one before it"

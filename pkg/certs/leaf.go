@@ -12,47 +12,54 @@ import (
 // certificate checks the serving certificate on its own.
 func (r *run) certificate() {
 	leaf := r.chain[0]
-	r.found.addAll(r.checkCAKey())
-	for _, check := range []func(numbered) []Finding{
-		checkWeakKey,
-		checkKeyType,
-		r.checkWeakSignature,
-		checkLeafIsCA,
-		checkServerAuth,
-		checkKeyUsage,
-		checkMustStaple,
-	} {
-		r.found.addAll(check(leaf))
+	r.checkCAKey()
+	r.found.addAll(checkWeakKey(leaf))
+	// ECDSA is not reported: clients that support only RSA are rare.
+	if _, ok := leaf.PublicKey.(ed25519.PublicKey); ok {
+		r.note(RSAOnlyClients, "use an ECDSA or RSA key if clients other than kubectl connect",
+			"%s has an Ed25519 key: kubectl and current OpenSSL accept that; browsers, Windows and RSA-only clients "+
+				"do not", leaf.where())
+	}
+	r.found.addAll(r.checkWeakSignature(leaf))
+	if leaf.IsCA {
+		r.note(
+			LeafIsCA,
+			`create one with CA:FALSE: openssl req -x509 ... -addext basicConstraints=critical,CA:FALSE -addext extendedKeyUsage=serverAuth -addext keyUsage=digitalSignature`,
+			"the serving certificate, %s, is a CA certificate (CA:TRUE): an attacker who has its key can issue certificates "+
+				"that clients of this cluster trust",
+			leaf.where(),
+		)
+	}
+	r.checkServerAuth(leaf)
+	if _, _, present := extension(leaf.Certificate, oidKeyUsage); present &&
+		leaf.KeyUsage&x509.KeyUsageDigitalSignature == 0 {
+		r.note(KeyUsage, "have it issued with the key usage digitalSignature",
+			"%s may not sign: its key usage is %s, without digitalSignature, which TLS 1.3 needs",
+			leaf.where(), keyUsageNames(leaf.KeyUsage))
+	}
+	if mustStaple(leaf.Certificate) {
+		r.note(MustStaple, "have it issued without the TLS feature status_request (OCSP must-staple)",
+			"%s demands a stapled OCSP response, which the impersonation proxy does not send: strict clients refuse the "+
+				"connection", leaf.where())
 	}
 	r.found.addAll(r.sooner(checkDates(leaf.Certificate, r.Now, r.ServerTime, r.Skew)))
 }
 
-// checkKeyType reports Ed25519 keys, which many clients do not support. It does not report ECDSA: clients that support
-// only RSA are rare.
-func checkKeyType(leaf numbered) []Finding {
-	if _, ok := leaf.PublicKey.(ed25519.PublicKey); !ok {
-		return nil
-	}
-	return []Finding{
-		finding(
-			RSAOnlyClients,
-			"use an ECDSA or RSA key if clients other than kubectl connect",
-			"%s has an Ed25519 key: kubectl and current OpenSSL accept that; browsers, Windows and RSA-only clients "+
-				"do not",
-			leaf.where(),
-		),
-	}
-}
-
-func oids() (keyUsage, basicConstraints, mustStaple, subjectAltName asn1.ObjectIdentifier) {
-	return asn1.ObjectIdentifier{2, 5, 29, 15}, asn1.ObjectIdentifier{2, 5, 29, 19},
-		asn1.ObjectIdentifier{1, 3, 6, 1, 5, 5, 7, 1, 24}, asn1.ObjectIdentifier{2, 5, 29, 17}
-}
+// Extensions.
+const (
+	oidKeyUsage         = "2.5.29.15"
+	oidSubjectAltName   = "2.5.29.17"
+	oidBasicConstraints = "2.5.29.19"
+	oidNameConstraints  = "2.5.29.30"
+	oidAuthorityKeyID   = "2.5.29.35"
+	oidExtKeyUsage      = "2.5.29.37"
+	oidMustStaple       = "1.3.6.1.5.5.7.1.24"
+)
 
 // extension returns the critical flag and the value of an extension.
-func extension(cert *x509.Certificate, id asn1.ObjectIdentifier) (critical bool, value []byte, ok bool) {
+func extension(cert *x509.Certificate, id string) (critical bool, value []byte, ok bool) {
 	for _, e := range cert.Extensions {
-		if e.Id.Equal(id) {
+		if e.Id.String() == id {
 			return e.Critical, e.Value, true
 		}
 	}
@@ -123,53 +130,27 @@ func signatureOID(cert *x509.Certificate) string {
 	return " (" + id + ")"
 }
 
-func checkLeafIsCA(leaf numbered) []Finding {
-	if !leaf.IsCA {
-		return nil
-	}
-	return []Finding{
-		finding(
-			LeafIsCA,
-			`create one with CA:FALSE: openssl req -x509 ... -addext basicConstraints=critical,CA:FALSE -addext extendedKeyUsage=serverAuth -addext keyUsage=digitalSignature`,
-			"the serving certificate, %s, is a CA certificate (CA:TRUE): an attacker who has its key can issue certificates "+
-				"that clients of this cluster trust",
-			leaf.where(),
-		),
-	}
-}
-
-func checkServerAuth(leaf numbered) []Finding {
+func (r *run) checkServerAuth(leaf numbered) {
 	const fix = "have it issued with the extended key usage serverAuth (cert-manager: usages: [digital signature, " +
 		"server auth])"
 	usages := leaf.ExtKeyUsage
-	_, _, present := extension(leaf.Certificate, asn1.ObjectIdentifier{2, 5, 29, 37})
+	none := len(usages) == 0 && len(leaf.UnknownExtKeyUsage) == 0
+	_, _, present := extension(leaf.Certificate, oidExtKeyUsage)
 	switch {
 	case slices.Contains(usages, x509.ExtKeyUsageServerAuth):
-		return nil
-	case len(usages) == 0 && len(leaf.UnknownExtKeyUsage) == 0 && present:
-		return []Finding{
-			finding(NoServerAuth, fix, "%s has an extended key usage that is empty: Go accepts that, OpenSSL refuses it",
-				leaf.where()).withSeverity(SeverityWarning),
-		}
-	case len(usages) == 0 && len(leaf.UnknownExtKeyUsage) == 0:
-		return []Finding{
-			finding(NoServerAuth, fix, "%s has no extended key usage: most clients accept that, strict ones need serverAuth",
-				leaf.where()).withSeverity(SeverityWarning),
-		}
+	case none && present:
+		r.warn(NoServerAuth, fix, "%s has an extended key usage that is empty: Go accepts that, OpenSSL refuses it",
+			leaf.where())
+	case none:
+		r.warn(NoServerAuth, fix, "%s has no extended key usage: most clients accept that, strict ones need serverAuth",
+			leaf.where())
 	case slices.Contains(usages, x509.ExtKeyUsageAny):
-		return []Finding{
-			finding(
-				NoServerAuth,
-				fix,
-				"%s has the extended key usage anyExtendedKeyUsage without serverAuth: Go accepts that, OpenSSL refuses it",
-				leaf.where(),
-			).withSeverity(SeverityWarning),
-		}
+		r.warn(NoServerAuth, fix,
+			"%s has the extended key usage anyExtendedKeyUsage without serverAuth: Go accepts that, OpenSSL refuses it",
+			leaf.where())
 	default:
-		return []Finding{
-			finding(NoServerAuth, fix, "%s may not be used by a TLS server: its extended key usage is %s, without serverAuth",
-				leaf.where(), usageNames(leaf.Certificate)),
-		}
+		r.note(NoServerAuth, fix, "%s may not be used by a TLS server: its extended key usage is %s, without serverAuth",
+			leaf.where(), usageNames(leaf.Certificate))
 	}
 }
 
@@ -182,23 +163,6 @@ func usageNames(cert *x509.Certificate) string {
 		names = append(names, clip(id.String(), maxName))
 	}
 	return joined(names)
-}
-
-func checkKeyUsage(leaf numbered) []Finding {
-	keyUsage, _, _, _ := oids()
-	if _, _, present := extension(leaf.Certificate, keyUsage); !present ||
-		leaf.KeyUsage&x509.KeyUsageDigitalSignature != 0 {
-		return nil
-	}
-	return []Finding{
-		finding(
-			KeyUsage,
-			"have it issued with the key usage digitalSignature",
-			"%s may not sign: its key usage is %s, without digitalSignature, which TLS 1.3 needs",
-			leaf.where(),
-			keyUsageNames(leaf.KeyUsage),
-		),
-	}
 }
 
 func keyUsageNames(usage x509.KeyUsage) string {
@@ -218,25 +182,11 @@ func keyUsageNames(usage x509.KeyUsage) string {
 	return strings.Join(names, ", ")
 }
 
-func checkMustStaple(leaf numbered) []Finding {
-	_, _, mustStaple, _ := oids()
-	_, value, present := extension(leaf.Certificate, mustStaple)
-	if !present {
-		return nil
-	}
-	const statusRequest = 5 // RFC 7633 lists TLS extensions; this one is OCSP stapling
+// mustStaple reports whether the TLS features (RFC 7633) include status_request, which is OCSP stapling.
+func mustStaple(cert *x509.Certificate) bool {
+	const statusRequest = 5
+	_, value, _ := extension(cert, oidMustStaple)
 	var features []int
-	if rest, err := asn1.Unmarshal(value, &features); err != nil || len(rest) > 0 ||
-		!slices.Contains(features, statusRequest) {
-		return nil
-	}
-	return []Finding{
-		finding(
-			MustStaple,
-			"have it issued without the TLS feature status_request (OCSP must-staple)",
-			"%s demands a stapled OCSP response, which the impersonation proxy does not send: strict clients refuse the "+
-				"connection",
-			leaf.where(),
-		),
-	}
+	rest, err := asn1.Unmarshal(value, &features)
+	return err == nil && len(rest) == 0 && slices.Contains(features, statusRequest)
 }

@@ -16,7 +16,7 @@ func usages(list ...x509.ExtKeyUsage) change {
 func TestLeaf(t *testing.T) {
 	t.Parallel()
 	p := newPKI(t)
-	_, _, mustStaple, _ := oids()
+	mustStaple := asn1.ObjectIdentifier{1, 3, 6, 1, 5, 5, 7, 1, 24}
 	for _, tt := range []struct {
 		name   string
 		change change

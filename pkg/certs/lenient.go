@@ -10,9 +10,9 @@ import (
 	"strings"
 )
 
-// remark is a property that Go accepts and OpenSSL or GnuTLS reject. what follows the certificate's name in a sentence,
-// such as "is a proxy certificate".
-type remark struct{ what, hint string }
+// remark reports a property that Go accepts and OpenSSL or GnuTLS reject. The text follows the certificate's name in a
+// sentence, such as "is a proxy certificate".
+type remark func(hint, format string, args ...any)
 
 const (
 	reissueFix = "have it reissued by a CA that follows RFC 5280"
@@ -20,59 +20,45 @@ const (
 	gnuTLSMost = 16
 )
 
-// lenientRemarks lists what Go accepts and others reject in certificate i of a verified chain.
-func lenientRemarks(chain []*x509.Certificate, i int) []remark {
+// lenientRemarks reports what Go accepts and others reject in certificate i of a verified chain.
+func lenientRemarks(chain []*x509.Certificate, i int, note remark) {
 	cert := chain[i]
-	var found []remark
-	if root := i > 0 &&
-		i == len(chain)-1; root && slices.Contains(cert.ExtKeyUsage, x509.ExtKeyUsageAny) &&
+	if root := i > 0 && i == len(chain)-1; root && slices.Contains(cert.ExtKeyUsage, x509.ExtKeyUsageAny) &&
 		!slices.Contains(cert.ExtKeyUsage, x509.ExtKeyUsageServerAuth) {
-		found = append(found, remark{
-			"has the extended key usage anyExtendedKeyUsage without serverAuth: OpenSSL refuses it",
-			"publish a root without extended key usage, or with serverAuth",
-		})
+		note("publish a root without extended key usage, or with serverAuth",
+			"has the extended key usage anyExtendedKeyUsage without serverAuth: OpenSSL refuses it")
 	}
-	found = append(found, issuerRemarks(chain, i)...)
-	found = append(found, timeRemarks(cert)...)
-	found = append(found, extensionRemarks(cert, i > 0)...)
-	return append(found, constraintRemarks(cert, chain[0])...)
+	issuerRemarks(chain, i, note)
+	timeRemarks(cert, note)
+	extensionRemarks(cert, i > 0, note)
+	constraintRemarks(cert, chain[0], note)
 }
 
 // issuerRemarks is about references to the issuer. Go tries every certificate with the issuer's name; OpenSSL only
 // those that match all parts of the authority key identifier.
-func issuerRemarks(chain []*x509.Certificate, i int) []remark {
+func issuerRemarks(chain []*x509.Certificate, i int, note remark) {
 	cert, parent := chain[i], chain[i]
 	consequence := "the certificate's own: OpenSSL does not treat it as a root"
 	if i+1 < len(chain) {
 		parent = chain[i+1]
 		consequence = fmt.Sprintf("that of %s: OpenSSL does not find the issuer", subject(parent))
 	} else if !signedBy(cert, cert) {
-		return nil // the issuer is not used
+		return // the issuer is not used
 	}
 	issuer, serial := authority(cert)
 	switch {
-	case len(cert.AuthorityKeyId) > 0 && len(parent.SubjectKeyId) > 0 && !bytes.Equal(
-		cert.AuthorityKeyId, parent.SubjectKeyId,
-	):
-		return []remark{{
-			"has an authority key identifier whose key ID is not " + consequence,
-			"have it reissued with the identifier of its issuer's key",
-		}}
+	case len(cert.AuthorityKeyId) > 0 && len(parent.SubjectKeyId) > 0 &&
+		!bytes.Equal(cert.AuthorityKeyId, parent.SubjectKeyId):
+		note("have it reissued with the identifier of its issuer's key",
+			"has an authority key identifier whose key ID is not %s", consequence)
 	case serial != nil && serial.Cmp(parent.SerialNumber) != 0 || issuer != nil && !bytes.Equal(issuer, parent.RawIssuer):
-		return []remark{
-			{
-				"has an authority key identifier whose issuer and serial number do not match " + consequence,
-				"the CA's certificate was probably renewed: have this certificate reissued with the renewed one, or without an " +
-					"issuer and serial number in its authority key identifier",
-			},
-		}
+		note("the CA's certificate was probably renewed: have this certificate reissued with the renewed one, or without an "+
+			"issuer and serial number in its authority key identifier",
+			"has an authority key identifier whose issuer and serial number do not match %s", consequence)
 	case cert != parent && selfIssued(cert) && !bytes.Equal(cert.RawSubjectPublicKeyInfo, parent.RawSubjectPublicKeyInfo):
-		return []remark{{
-			"has the same name as its issuer, and no key identifiers tell them apart: OpenSSL treats it as self-signed",
-			"have it reissued with a name of its own",
-		}}
+		note("have it reissued with a name of its own",
+			"has the same name as its issuer, and no key identifiers tell them apart: OpenSSL treats it as self-signed")
 	}
-	return nil
 }
 
 // authority returns the issuer and serial number of the issuer's certificate from the authority key identifier; nil if
@@ -83,7 +69,7 @@ func authority(cert *x509.Certificate) (issuer []byte, serial *big.Int) {
 		Issuer asn1.RawValue `asn1:"optional,tag:1"`
 		Serial *big.Int      `asn1:"optional,tag:2"`
 	}
-	_, value, ok := extension(cert, asn1.ObjectIdentifier{2, 5, 29, 35})
+	_, value, ok := extension(cert, oidAuthorityKeyID)
 	if !ok {
 		return nil, nil
 	}
@@ -114,7 +100,7 @@ func elements(content []byte) []asn1.RawValue {
 }
 
 // timeRemarks is about dates whose format violates RFC 5280, section 4.1.2.5.
-func timeRemarks(cert *x509.Certificate) []remark {
+func timeRemarks(cert *x509.Certificate, note remark) {
 	var tbs struct {
 		Version   asn1.RawValue `asn1:"optional,tag:0"`
 		Serial    asn1.RawValue
@@ -123,7 +109,7 @@ func timeRemarks(cert *x509.Certificate) []remark {
 		Validity  asn1.RawValue
 	}
 	if _, err := asn1.Unmarshal(cert.RawTBSCertificate, &tbs); err != nil {
-		return nil
+		return
 	}
 	for _, written := range elements(tbs.Validity.Bytes) {
 		form := "YYMMDDhhmmssZ"
@@ -131,27 +117,15 @@ func timeRemarks(cert *x509.Certificate) []remark {
 			form = "YYYYMMDDhhmmssZ"
 		}
 		if len(written.Bytes) != len(form) || !bytes.HasSuffix(written.Bytes, []byte("Z")) {
-			return []remark{
-				{
-					fmt.Sprintf(
-						"has a date that is not written as %s, but as %s: OpenSSL cannot read it",
-						form,
-						quote(string(written.Bytes)),
-					),
-					reissueFix,
-				},
-			}
+			note(reissueFix, "has a date that is not written as %s, but as %s: OpenSSL cannot read it",
+				form, quote(string(written.Bytes)))
+			return
 		}
 	}
-	return nil
 }
 
 // extensionRemarks is about extensions that Go does not check, or not strictly.
-func extensionRemarks(cert *x509.Certificate, isIssuer bool) []remark {
-	var found []remark
-	note := func(hint, format string, args ...any) {
-		found = append(found, remark{fmt.Sprintf(format, args...), hint})
-	}
+func extensionRemarks(cert *x509.Certificate, isIssuer bool, note remark) {
 	for _, e := range cert.Extensions {
 		id := e.Id.String()
 		standard := slices.ContainsFunc(
@@ -162,29 +136,20 @@ func extensionRemarks(cert *x509.Certificate, isIssuer bool) []remark {
 		)
 		var content asn1.RawValue
 		if rest, err := asn1.Unmarshal(e.Value, &content); standard && (err != nil || len(rest) > 0) {
-			note(
-				reissueFix,
-				"has a damaged extension (%s): Go ignores that, OpenSSL and GnuTLS often refuse it",
-				clip(id, maxName),
-			)
+			note(reissueFix, "has a damaged extension (%s): Go ignores that, OpenSSL and GnuTLS often refuse it",
+				clip(id, maxName))
 			continue
 		}
 		switch id {
 		case "2.5.29.17":
 			if kind := oddName(content.Bytes); kind != "" {
-				note(
-					"have it reissued with DNS names and IP addresses only",
-					"has %s among its alternative names: GnuTLS cannot read it",
-					kind,
-				)
+				note("have it reissued with DNS names and IP addresses only",
+					"has %s among its alternative names: GnuTLS cannot read it", kind)
 			}
 		case "2.5.29.18":
 			if kind := oddName(content.Bytes); kind != "" {
-				note(
-					"have it reissued without the alternative names of its issuer",
-					"has %s among the alternative names of its issuer: GnuTLS cannot read it",
-					kind,
-				)
+				note("have it reissued without the alternative names of its issuer",
+					"has %s among the alternative names of its issuer: GnuTLS cannot read it", kind)
 			}
 		case "2.5.29.31":
 			if slices.ContainsFunc(elements(content.Bytes), func(point asn1.RawValue) bool { return len(point.Bytes) == 0 }) {
@@ -222,7 +187,6 @@ func extensionRemarks(cert *x509.Certificate, isIssuer bool) []remark {
 			}
 		}
 	}
-	return found
 }
 
 // oddName describes an alternative name that some clients cannot parse, or returns "".
@@ -256,10 +220,10 @@ func subjectMail(cert *x509.Certificate) []string {
 }
 
 // constraintRemarks is about name constraints that others apply more broadly than Go.
-func constraintRemarks(ca, leaf *x509.Certificate) []remark {
-	critical, value, ok := extension(ca, asn1.ObjectIdentifier{2, 5, 29, 30})
+func constraintRemarks(ca, leaf *x509.Certificate, note remark) {
+	critical, value, ok := extension(ca, oidNameConstraints)
 	if !ok {
-		return nil
+		return
 	}
 	type subtree struct {
 		Base asn1.RawValue
@@ -271,53 +235,42 @@ func constraintRemarks(ca, leaf *x509.Certificate) []remark {
 		Excluded  []subtree `asn1:"optional,tag:1"`
 	}
 	if _, err := asn1.Unmarshal(value, &constraints); err != nil {
-		return nil // Go has parsed them differently
+		return // Go has parsed them differently
 	}
 	const fix = "have the certificate issued by a CA without these name constraints"
-	var found []remark
 	subtrees := slices.Concat(constraints.Permitted, constraints.Excluded)
 	if slices.ContainsFunc(subtrees, func(s subtree) bool { return s.Min != 0 || len(s.Max.FullBytes) > 0 }) {
-		found = append(found, remark{"has name constraints with a minimum or a maximum: OpenSSL refuses them", fix})
+		note(fix, "has name constraints with a minimum or a maximum: OpenSSL refuses them")
 	}
 	// e-mail address, DNS name, URI, IP address
 	known := []int{1, 2, 6, 7}
 	// Go rejects critical ones.
 	if !critical && slices.ContainsFunc(subtrees, func(s subtree) bool { return !slices.Contains(known, s.Base.Tag) }) {
-		found = append(
-			found,
-			remark{
-				"has name constraints on names other than DNS names, IP addresses, e-mail addresses and URIs: Go ignores these " +
-					"constraints, but OpenSSL and GnuTLS enforce them",
-				"try the certificate with these programs; if they refuse it, have it issued by another CA",
-			},
-		)
+		note("try the certificate with these programs; if they refuse it, have it issued by another CA",
+			"has name constraints on names other than DNS names, IP addresses, e-mail addresses and URIs: Go ignores these "+
+				"constraints, but OpenSSL and GnuTLS enforce them")
+	}
+	if ca == leaf {
+		return
 	}
 	for _, address := range subjectMail(leaf) {
 		within := func(constraint string) bool { return mailWithin(address, constraint) }
-		if ca != leaf && (slices.ContainsFunc(ca.ExcludedEmailAddresses, within) ||
-			len(ca.PermittedEmailAddresses) > 0 && !slices.ContainsFunc(ca.PermittedEmailAddresses, within)) {
-			found = append(found, remark{
-				fmt.Sprintf(
-					"may not issue for %s, the e-mail address in the subject of the serving certificate: OpenSSL and GnuTLS also "+
-						"apply name constraints to this address",
-					quote(address),
-				),
-				"have the certificate issued without an e-mail address in its subject",
-			})
+		if excludes(ca.ExcludedEmailAddresses, ca.PermittedEmailAddresses, within) {
+			note("have the certificate issued without an e-mail address in its subject",
+				"may not issue for %s, the e-mail address in the subject of the serving certificate: OpenSSL and GnuTLS also "+
+					"apply name constraints to this address", quote(address))
 		}
 	}
-	within := func(domain string) bool { return inDomain(leaf.Subject.CommonName, domain) }
-	if ca != leaf && len(leaf.DNSNames) == 0 && leaf.Subject.CommonName != "" &&
-		(slices.ContainsFunc(ca.ExcludedDNSDomains, within) ||
-			len(ca.PermittedDNSDomains) > 0 && !slices.ContainsFunc(ca.PermittedDNSDomains, within)) {
-		found = append(found, remark{
-			fmt.Sprintf(
-				"may not issue for %s, the common name of the serving certificate: if there is no DNS name, GnuTLS and OpenSSL "+
-					"apply name constraints to the common name",
-				quote(leaf.Subject.CommonName),
-			),
-			"have the certificate issued without a common name, or with a DNS name that the CA may issue for",
-		})
+	name := leaf.Subject.CommonName
+	within := func(domain string) bool { return inDomain(name, domain) }
+	if len(leaf.DNSNames) == 0 && name != "" && excludes(ca.ExcludedDNSDomains, ca.PermittedDNSDomains, within) {
+		note("have the certificate issued without a common name, or with a DNS name that the CA may issue for",
+			"may not issue for %s, the common name of the serving certificate: if there is no DNS name, GnuTLS and OpenSSL "+
+				"apply name constraints to the common name", quote(name))
 	}
-	return found
+}
+
+// excludes reports whether name constraints exclude a name, which is within some of them.
+func excludes(excluded, permitted []string, within func(string) bool) bool {
+	return slices.ContainsFunc(excluded, within) || len(permitted) > 0 && !slices.ContainsFunc(permitted, within)
 }

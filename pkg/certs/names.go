@@ -138,10 +138,8 @@ func (r *run) names() {
 	if r.Endpoint != "" {
 		host, _, _, err := splitEndpoint(r.Endpoint)
 		if err != nil {
-			r.found.add(
-				finding(EndpointInvalid, "write a DNS name or an IP address, and a port if it is not 443: proxy.example.com:8443",
-					"%s is not valid: %s", r.Sources.Endpoint, err),
-			)
+			r.note(EndpointInvalid, "write a DNS name or an IP address, and a port if it is not 443: proxy.example.com:8443",
+				"%s is not valid: %s", r.Sources.Endpoint, err)
 		} else {
 			names = append(names, Name{Value: host, Source: r.Sources.Endpoint})
 		}
@@ -151,7 +149,7 @@ func (r *run) names() {
 			continue // already reported for the endpoint
 		}
 		if trouble, hint := oddlyWritten(name.Value); trouble != "" {
-			r.found.add(finding(EndpointInvalid, hint, "%s %s", shownName(name), trouble).withSeverity(SeverityWarning))
+			r.warn(EndpointInvalid, hint, "%s %s", shownName(name), trouble)
 		}
 	}
 	names = append(names, r.Names...)
@@ -164,7 +162,7 @@ func (r *run) names() {
 		if leaf.Subject.CommonName != "" {
 			what += "; its common name does not count"
 		}
-		r.found.add(finding(NoNames, hint, what, leaf.where()))
+		r.note(NoNames, hint, what, leaf.where())
 		return
 	}
 	seen := map[string]bool{}
@@ -175,7 +173,7 @@ func (r *run) names() {
 		}
 		if name.Value != "" && !seen[key] {
 			seen[key] = true
-			r.found.addAll(checkName(leaf.Certificate, name))
+			r.checkName(leaf.Certificate, name)
 		}
 	}
 }
@@ -232,33 +230,21 @@ func shownName(name Name) string {
 	return shown
 }
 
-func checkName(leaf *x509.Certificate, name Name) []Finding {
+func (r *run) checkName(leaf *x509.Certificate, name Name) {
 	where := shownName(name)
-	if !covers(leaf, name.Value) && name.Advisory {
-		return []Finding{finding(
-			NameNotCovered,
-			"that is fine unless a client connects with this name",
-			"the serving certificate is not valid for %s, which is not the endpoint that new kubeconfigs use: %s",
-			where,
-			whyNotCovered(leaf, name.Value),
-		).withSeverity(SeverityInfo)}
-	}
-	if !covers(leaf, name.Value) {
-		return []Finding{
-			finding(NameNotCovered, "have the certificate issued for this name too, or change the name that clients use",
-				"the serving certificate is not valid for %s: %s", where, whyNotCovered(leaf, name.Value)),
+	if covers(leaf, name.Value) {
+		if trouble := goOnly(leaf, name.Value); trouble != "" {
+			r.warn(NameNotCovered, "have the certificate issued with exactly this name",
+				"the serving certificate covers %s only for Go programs such as kubectl: %s", where, trouble)
 		}
+	} else if name.Advisory {
+		r.inform(NameNotCovered, "that is fine unless a client connects with this name",
+			"the serving certificate is not valid for %s, which is not the endpoint that new kubeconfigs use: %s",
+			where, whyNotCovered(leaf, name.Value))
+	} else {
+		r.note(NameNotCovered, "have the certificate issued for this name too, or change the name that clients use",
+			"the serving certificate is not valid for %s: %s", where, whyNotCovered(leaf, name.Value))
 	}
-	if trouble := goOnly(leaf, name.Value); trouble != "" {
-		return []Finding{finding(
-			NameNotCovered,
-			"have the certificate issued with exactly this name",
-			"the serving certificate covers %s only for Go programs such as kubectl: %s",
-			where,
-			trouble,
-		).withSeverity(SeverityWarning)}
-	}
-	return nil
 }
 
 // whyNotCovered says why the certificate does not cover the name. It explains near misses that are easy to overlook.
@@ -308,11 +294,7 @@ func sanList(leaf *x509.Certificate) string {
 		parts = append(parts, "DNS names "+joined(quotedAll(leaf.DNSNames)))
 	}
 	if len(leaf.IPAddresses) > 0 {
-		addresses := make([]string, 0, len(leaf.IPAddresses))
-		for _, ip := range leaf.IPAddresses {
-			addresses = append(addresses, ip.String())
-		}
-		parts = append(parts, "IP addresses "+joined(addresses))
+		parts = append(parts, "IP addresses "+joined(texts(leaf.IPAddresses)))
 	}
 	return strings.Join(parts, " and ")
 }

@@ -6,8 +6,8 @@ import (
 	"encoding/asn1"
 	"errors"
 	"fmt"
+	"maps"
 	"math/big"
-	"slices"
 	"strings"
 )
 
@@ -31,10 +31,9 @@ func (n numbered) where() string {
 
 // ParseBundle parses a CA bundle: PEM, CERTIFICATE blocks only. It returns all certificates that can be parsed, and
 // findings about everything else, such as a block that libraries silently skip, a private key, or text after the last
-// block. Size and number of certificates are limited by DefaultLimits. Empty data gives neither certificates nor
-// findings.
+// block. Size and number of certificates are limited. Empty data gives neither certificates nor findings.
 func ParseBundle(data []byte) ([]*x509.Certificate, []Finding) {
-	parsed, list := parseBundle(data, DefaultLimits(), "the CA bundle")
+	parsed, list := parseBundle(data, "the CA bundle")
 	certificates := make([]*x509.Certificate, len(parsed))
 	for i, p := range parsed {
 		certificates[i] = p.Certificate
@@ -50,15 +49,7 @@ func SameBundle(a, b []byte) bool {
 	}
 	setA, okA := bundleSet(a)
 	setB, okB := bundleSet(b)
-	if !okA || !okB || len(setA) != len(setB) {
-		return false
-	}
-	for print := range setA {
-		if !setB[print] {
-			return false
-		}
-	}
-	return true
+	return okA && okB && maps.Equal(setA, setB)
 }
 
 func bundleSet(data []byte) (map[string]bool, bool) {
@@ -75,15 +66,31 @@ func bundleSet(data []byte) (map[string]bool, bool) {
 	return set, true
 }
 
-func parseBundle(data []byte, limits Limits, name string) ([]numbered, []Finding) {
+// UnionBundle returns a CA bundle with all certificates of the given ones, in order and without duplicates. Clients
+// trust it while a CA is replaced. It omits what cannot be parsed; see ParseBundle.
+func UnionBundle(bundles ...[]byte) []byte {
+	var union bytes.Buffer
+	seen := map[string]bool{}
+	for _, bundle := range bundles {
+		certificates, _ := ParseBundle(bundle)
+		for _, cert := range certificates {
+			if print := Fingerprint(cert.Raw); !seen[print] {
+				seen[print] = true
+				union.Write(encodeCertificate(cert.Raw))
+			}
+		}
+	}
+	return union.Bytes()
+}
+
+func parseBundle(data []byte, name string) ([]numbered, []Finding) {
 	if len(bytes.TrimSpace(data)) == 0 {
 		return nil, nil
 	}
-	if len(data) > limits.BundleBytes {
-		return nil, []Finding{tooLarge(name, len(data), limits.BundleBytes, bundleSize)}
+	if len(data) > maxBundleBytes {
+		return nil, []Finding{tooLarge(name, len(data), maxBundleBytes, bundleSize)}
 	}
-	parsed, list := parseCertificates(data, partBundle, name, limits.BundleCertificates)
-	return parsed, list
+	return parseCertificates(data, partBundle, name, maxBundleCertificates)
 }
 
 // Usual sizes, for the hint of TooLarge.
@@ -102,12 +109,7 @@ func tooLarge(name string, size, limit int, usual string) Finding {
 // parseCertificates parses a PEM file of certificates only. name is the file's name in messages.
 func parseCertificates(data []byte, p part, name string, most int) ([]numbered, []Finding) {
 	file := readPEM(data)
-	readable := slices.ContainsFunc(file.blocks, func(b pemBlock) bool { return b.problem == "" })
-	if what, hint := ofDocument(bytes.TrimSpace(data), p); what != "" && !readable {
-		return nil, []Finding{finding(NotACertificate, hint, "%s holds no PEM certificate: it is %s", name, what)}
-	}
-	if len(file.blocks) == 0 {
-		what, hint := recognize(data, p)
+	if what, hint := notPEM(data, file.blocks, p); what != "" {
 		return nil, []Finding{finding(NotACertificate, hint, "%s holds no PEM certificate: it is %s", name, what)}
 	}
 	if len(file.blocks) > most {

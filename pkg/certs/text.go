@@ -47,6 +47,15 @@ func quotedAll(texts []string) []string {
 	return quoted
 }
 
+// texts returns the text of each item.
+func texts[T fmt.Stringer](items []T) []string {
+	all := make([]string, len(items))
+	for i, item := range items {
+		all[i] = item.String()
+	}
+	return all
+}
+
 // subject formats a certificate's subject, or its first DNS name if that is empty.
 func subject(cert *x509.Certificate) string {
 	if name := cert.Subject.String(); name != "" {

@@ -102,7 +102,7 @@ func (r *run) involved() []*x509.Certificate {
 		}
 	}
 	r.anchor = r.anchors()
-	for _, chain := range r.verify(r.anchor).chains {
+	for _, chain := range r.verify().chains {
 		for _, cert := range chain {
 			if !slices.ContainsFunc(found, cert.Equal) {
 				found = append(found, cert)

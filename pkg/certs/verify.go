@@ -27,15 +27,14 @@ func (a anchors) does() string {
 	return a.name + " does"
 }
 
+// anchors returns the trust anchors of clients; an empty bundle means the system roots.
 func (r *run) anchors() anchors {
-	return r.anchorsOf(r.Bundle, r.bundle, "the CA bundle that will be published")
-}
-
-// anchorsOf returns the trust anchors in a bundle; an empty one means the system roots.
-func (r *run) anchorsOf(data []byte, members []numbered, name string) anchors {
-	if len(bytes.TrimSpace(data)) > 0 {
+	if len(bytes.TrimSpace(r.Bundle)) > 0 {
 		// An unreadable bundle has its own findings; there is nothing to verify with.
-		return anchors{name: name, pool: poolOf(members), members: members, unknown: len(members) == 0}
+		return anchors{
+			name: "the CA bundle that will be published", pool: poolOf(r.bundle), members: r.bundle,
+			unknown: len(r.bundle) == 0,
+		}
 	}
 	a := anchors{name: "the system roots", system: true, pool: r.Roots}
 	if a.pool == nil {
@@ -73,10 +72,10 @@ func (v verdict) uses(cert *x509.Certificate) bool {
 }
 
 // verify verifies the chain as clients do, with the intermediates in tls.crt only.
-func (r *run) verify(a anchors) verdict {
+func (r *run) verify() verdict {
 	var last verdict
-	for _, at := range moments(r.Now, r.Skew, r.chain[0].Certificate, r.chain, a.members) {
-		if last = r.verifyAt(a.pool, poolOf(r.chain[1:]), at); last.err == nil {
+	for _, at := range moments(r.Now, r.Skew, r.chain[0].Certificate, r.chain, r.anchor.members) {
+		if last = r.verifyAt(r.anchor.pool, poolOf(r.chain[1:]), at); last.err == nil {
 			return last
 		}
 	}
@@ -105,17 +104,15 @@ func (r *run) verifyAt(roots, intermediates *x509.CertPool, at time.Time) verdic
 func (r *run) top() numbered { return r.path[len(r.path)-1] }
 
 // anchored reports whether the signatures lead from tls.crt to a certificate in the bundle, regardless of dates and
-// other errors.
-func (r *run) anchored(a anchors) bool {
+// other errors: from the certificates above the serving certificate or, if above is false, from the other CAs.
+func (r *run) anchored(above bool) bool {
 	in := related(r.chain)
 	for i, cert := range r.chain {
-		if !in[i] {
-			continue
-		}
-		for _, member := range a.members {
-			if cert.Equal(member.Certificate) || signedBy(cert.Certificate, member.Certificate) {
-				return true
-			}
+		if in[i] == above && (above || isCA(cert.Certificate)) &&
+			slices.ContainsFunc(r.anchor.members, func(member numbered) bool {
+				return cert.Equal(member.Certificate) || signedBy(cert.Certificate, member.Certificate)
+			}) {
+			return true
 		}
 	}
 	return false
@@ -124,34 +121,34 @@ func (r *run) anchored(a anchors) bool {
 // checkIncomplete reports a missing certificate between tls.crt and the trust anchors. An unknown issuer may be a
 // missing intermediate or an untrusted root, and a certificate does not say which. It is reported here if it probably
 // is an intermediate, and otherwise as BundleDoesNotVerify, so that there is one finding for each cause.
-func (r *run) checkIncomplete(v verdict) []Finding {
+func (r *run) checkIncomplete(v verdict) {
 	top := r.top()
 	if v.err == nil {
-		return r.onlyInBundle(v)
+		r.onlyInBundle(v)
+		return
 	}
-	if selfIssued(top.Certificate) || r.anchor.unknown || r.anchored(r.anchor) {
-		return nil
+	if selfIssued(top.Certificate) || r.anchor.unknown || r.anchored(true) {
+		return
 	}
 	if r.anchor.system {
 		var unknown x509.UnknownAuthorityError
 		if len(r.path) > 1 || !errors.As(v.err, &unknown) {
-			return nil // there is an intermediate whose root is not a system root
+			return // there is an intermediate whose root is not a system root
 		}
-	} else if !r.intermediateMissing() {
-		return nil
+	} else if !r.anchored(false) {
+		return // an intermediate is missing if tls.crt has a CA that clients trust, but no path to it
 	}
-	return []Finding{r.ofAnchor(finding(ChainIncomplete, r.completeFix(),
+	r.noteAnchor(ChainIncomplete, r.completeFix(),
 		"clients cannot verify the serving certificate: the issuer of %s, %s, is neither in %s nor in %s",
-		top.where(), issuer(top.Certificate), r.Sources.Certificate, r.anchor.name))}
+		top.where(), issuer(top.Certificate), r.Sources.Certificate, r.anchor.name)
 }
 
-// ofAnchor makes a finding about a published CA bundle final. One about system roots is not, because clients may have
-// other roots than this machine.
-func (r *run) ofAnchor(f Finding) Finding {
-	if r.anchor.system {
-		return f
-	}
-	return f.asFinal()
+// noteAnchor adds a finding, which is final if it is about a published CA bundle. One about system roots is not, because
+// clients may have other roots than this machine.
+func (r *run) noteAnchor(code Code, hint, format string, args ...any) {
+	f := finding(code, hint, format, args...)
+	f.final = !r.anchor.system
+	r.found.add(f)
 }
 
 // completeFix is the hint for an unknown issuer.
@@ -163,56 +160,25 @@ func (r *run) completeFix() string {
 	)
 }
 
-// intermediateMissing reports whether an intermediate certificate is missing: tls.crt contains a CA that clients trust,
-// but there is no path from the serving certificate to it.
-func (r *run) intermediateMissing() bool {
-	in := related(r.chain)
-	return slices.ContainsFunc(r.anchor.members, func(member numbered) bool {
-		for i, cert := range r.chain {
-			if !in[i] && isCA(cert.Certificate) &&
-				(cert.Equal(member.Certificate) || signedBy(cert.Certificate, member.Certificate)) {
-				return true
-			}
-		}
-		return false
-	})
-}
-
 // onlyInBundle warns if clients have an intermediate only from the bundle.
-func (r *run) onlyInBundle(v verdict) []Finding {
+func (r *run) onlyInBundle(v verdict) {
 	roots := slices.DeleteFunc(slices.Clone(r.anchor.members), func(m numbered) bool { return !selfIssued(m.Certificate) })
-	if r.anchor.system || len(roots) == 0 || r.anchor.pins(r.chain[0].Certificate) {
-		return nil
+	if r.anchor.system || len(roots) == 0 || containsCert(r.bundle, r.chain[0].Certificate) {
+		return
 	}
-	if r.verifyAt(poolOf(roots), poolOf(r.chain[1:]), v.at).err == nil {
-		return nil
+	if r.verifyAt(poolOf(roots), poolOf(r.chain[1:]), v.at).err == nil ||
+		r.verifyAt(poolOf(roots), poolOf(slices.Concat(r.chain[1:], r.anchor.members)), v.at).err != nil {
+		return
 	}
-	if r.verifyAt(poolOf(roots), poolOf(slices.Concat(r.chain[1:], r.anchor.members)), v.at).err != nil {
-		return nil
-	}
-	return []Finding{finding(
+	r.warn(
 		ChainIncomplete,
 		fmt.Sprintf(
 			"append the missing intermediate CA certificates to %s, each after the certificate that it signed; many CAs provide the complete file as fullchain",
 			r.Sources.Certificate,
 		),
 		"the issuer of %s, %s, is in the CA bundle but not in %s: clients that trust only the root cannot verify the "+
-			"certificate",
-		r.top().where(),
-		issuer(r.top().Certificate),
-		r.Sources.Certificate,
-	).withSeverity(SeverityWarning)}
-}
-
-func (a anchors) pins(leaf *x509.Certificate) bool { return containsCert(a.members, leaf) }
-
-func named(members []numbered, rawName []byte) *numbered {
-	for i, member := range members {
-		if bytes.Equal(member.RawSubject, rawName) {
-			return &members[i]
-		}
-	}
-	return nil
+			"certificate", r.top().where(), issuer(r.top().Certificate), r.Sources.Certificate,
+	)
 }
 
 // encodedDifferently finds the issuer whose name has the same text in another string type, which Go does not match.
@@ -226,24 +192,22 @@ func encodedDifferently(members []numbered, child *x509.Certificate) *numbered {
 }
 
 // checkVerifies says why clients do not trust the certificate.
-func (r *run) checkVerifies(v verdict) []Finding {
+func (r *run) checkVerifies(v verdict) {
 	if v.err == nil || r.anchor.unknown {
-		return nil
+		return
 	}
-	if r.found.has(ChainIncomplete) || r.found.has(IntermediateInvalid, WeakSignature, WeakKey) && r.anchored(r.anchor) {
-		return nil // the cause is already reported
+	if r.found.has(ChainIncomplete) || r.found.has(IntermediateInvalid, WeakSignature, WeakKey) && r.anchored(true) {
+		return // the cause is already reported
 	}
 	if r.outdated(v) {
-		return nil
+		return
 	}
-	why, hint := r.whyNot(r.anchor, v)
+	why, hint := r.whyNot(v)
 	var invalid x509.CertificateInvalidError
 	if errors.As(v.err, &invalid) && invalid.Reason == x509.Expired && containsCert(r.bundle, invalid.Cert) {
 		r.outdatedCA = invalid.Cert
 	}
-	return []Finding{r.ofAnchor(
-		finding(BundleDoesNotVerify, hint, "%s not verify the serving certificate: %s", r.anchor.does(), why),
-	)}
+	r.noteAnchor(BundleDoesNotVerify, hint, "%s not verify the serving certificate: %s", r.anchor.does(), why)
 }
 
 // outdated reports whether verification fails because the serving certificate has expired or is never valid, which the
@@ -255,7 +219,7 @@ func (r *run) outdated(v verdict) bool {
 }
 
 // whyNot finds the cause of a verification error.
-func (r *run) whyNot(a anchors, v verdict) (why, hint string) {
+func (r *run) whyNot(v verdict) (why, hint string) {
 	top := r.top()
 	hint = "publish the certificate of the CA that issued it"
 	var invalid x509.CertificateInvalidError
@@ -275,7 +239,7 @@ func (r *run) whyNot(a anchors, v verdict) (why, hint string) {
 			return where + " allows fewer CAs below it than there are (path length)",
 				"use a CA with a larger path length, or fewer intermediates"
 		case invalid.Reason == x509.CANotAuthorizedForThisName:
-			if why := r.constrained(a); why != "" {
+			if why := r.constrained(); why != "" {
 				return why, constraintsFix
 			}
 			return "a CA above it may not issue for the certificate's names (name constraints): " + quote(invalid.Detail),
@@ -287,23 +251,21 @@ func (r *run) whyNot(a anchors, v verdict) (why, hint string) {
 			return quote(strings.TrimPrefix(v.err.Error(), "x509: ")), hint
 		}
 	}
-	for _, certificate := range slices.Concat(
-		r.path,
-		slices.DeleteFunc(
-			slices.Clone(a.members), func(m numbered) bool { return !bytes.Equal(m.RawSubject, top.RawIssuer) },
-		),
-	) {
-		if problem := unhandled(certificate.Certificate); problem != "" {
-			return subject(
-				certificate.Certificate,
-			) + " " + problem, "have it reissued without the extension, or with it not marked critical"
+	issuers := slices.DeleteFunc(slices.Clone(r.anchor.members), func(m numbered) bool {
+		return !bytes.Equal(m.RawSubject, top.RawIssuer)
+	})
+	for _, cert := range slices.Concat(r.path, issuers) {
+		if problem := unhandled(cert.Certificate); problem != "" {
+			return subject(cert.Certificate) + " " + problem,
+				"have it reissued without the extension, or with it not marked critical"
 		}
 	}
-	if a.system {
+	if r.anchor.system {
 		hint = "publish the certificate of the CA that issued it, with --ca-bundle FILE or as ca.crt in the Secret"
 		return fmt.Sprintf("they do not include %s", issuer(top.Certificate)), hint
 	}
-	if member := named(a.members, top.RawIssuer); member != nil {
+	if len(issuers) > 0 {
+		member := issuers[0]
 		where := member.where()
 		switch {
 		case member.Version == 3 && !member.IsCA:
@@ -316,7 +278,7 @@ func (r *run) whyNot(a anchors, v verdict) (why, hint string) {
 				"publish the CA certificate that signed it; the CA may have been recreated under the same name"
 		}
 	}
-	if member := encodedDifferently(a.members, top.Certificate); member != nil {
+	if member := encodedDifferently(r.anchor.members, top.Certificate); member != nil {
 		return fmt.Sprintf(
 				"%s has the issuer's name in another encoding, so Go programs such as kubectl do not recognize it",
 				member.where(),
@@ -336,8 +298,8 @@ func (r *run) whyNot(a anchors, v verdict) (why, hint string) {
 }
 
 // constrained describes the first CA above the serving certificate whose name constraints exclude one of its names.
-func (r *run) constrained(a anchors) string {
-	for _, ca := range slices.Concat(r.path[1:], a.members) {
+func (r *run) constrained() string {
+	for _, ca := range slices.Concat(r.path[1:], r.anchor.members) {
 		if !bytes.Equal(ca.RawSubject, r.top().RawIssuer) && !containsCert(r.path[1:], ca.Certificate) {
 			continue
 		}

@@ -8,12 +8,14 @@ package apiservice
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/base64"
 	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -36,6 +38,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/issuedcert"
 	"github.com/pinniped-toolkit/pinniped/internal/logs"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
 // FieldManager is the field manager of everything that the agent applies.
@@ -43,6 +46,30 @@ const FieldManager = "pinniped-agent"
 
 // DefaultLife is the lifetime of a serving certificate. It is renewed after two thirds of that.
 const DefaultLife = 30 * 24 * time.Hour
+
+const (
+	// announcement is how long a new CA is in the APIServices before it signs, so that every API server trusts it by
+	// then.
+	announcement = 5 * time.Minute
+	// caLifetimes is the lifetime of a CA as a multiple of that of a certificate.
+	caLifetimes = 4
+	// caName is the common name of the CA, the same as in upstream Pinniped.
+	caName = "Pinniped Aggregation CA"
+
+	maxRequeue = time.Hour // in case the clock is changed
+	minRequeue = time.Second
+)
+
+// The keys of the Secret. The first four are those of upstream Pinniped, so its Secret can be reused.
+const (
+	keyCACertificate     = "caCertificate"
+	keyCAKey             = "caCertificatePrivateKey"
+	keyCertificate       = "tlsCertificateChain"
+	keyPrivateKey        = "tlsPrivateKey"
+	keyNextCACertificate = "nextCACertificate" // trusted, but does not sign yet
+	keyNextCAKey         = "nextCACertificatePrivateKey"
+	keyPreviousCAs       = "previousCACertificates" // still trusted
+)
 
 // Getter gets single objects by name, from a cache once they are watched.
 type Getter[T client.Object] interface {
@@ -166,22 +193,38 @@ func (r *Reconciler) converge(ctx context.Context) (ctrl.Result, error) {
 	return ctrl.Result{RequeueAfter: requeueAfter(state, now)}, nil
 }
 
+// policy is the policy of the Secret with the serving certificate of the aggregated APIs and its CA. Only the API
+// server trusts the CA, through the APIServices, so the CA is renewed like the certificate.
 func (r *Reconciler) policy() issuedcert.Policy {
-	life := r.Life
-	if life == 0 {
-		life = DefaultLife
+	life := cmp.Or(r.Life, DefaultLife)
+	return issuedcert.Policy{
+		Name: "serving certificate",
+		CA: &issuedcert.CAPolicy{
+			CommonName: caName, Life: caLifetimes * life,
+			Keys: issuedcert.Keys{Certificate: keyCACertificate, PrivateKey: keyCAKey},
+			Succession: &issuedcert.Succession{
+				Previous:     keyPreviousCAs,
+				Announcement: announcement,
+				Next:         issuedcert.Keys{Certificate: keyNextCACertificate, PrivateKey: keyNextCAKey},
+			},
+		},
+		Certificate: &issuedcert.CertificatePolicy{
+			Names: certs.SANs{DNSNames: r.dnsNames()}, MoreNames: true, Life: life,
+			Keys: issuedcert.Keys{Certificate: keyCertificate, PrivateKey: keyPrivateKey},
+		},
 	}
-	return policy(r.dnsNames(), life)
+}
+
+// requeueAfter returns how long the next check of the Secret can wait. state has no verdict at now.
+func requeueAfter(state *issuedcert.State, now time.Time) time.Duration {
+	return min(max(state.Due().Sub(now), minRequeue), maxRequeue)
 }
 
 // serve puts the certificate into service. While it is unreadable, the previous one stays.
 func (r *Reconciler) serve(ctx context.Context, state *issuedcert.State) {
 	if state.Certificate == nil {
-		log.FromContext(ctx).
-			Info(
-				"Found no serving certificate for the aggregated APIs", "secret", r.secretName(), "reason",
-				state.Verdict().Reason,
-			)
+		log.FromContext(ctx).Info("Found no serving certificate for the aggregated APIs",
+			"secret", r.secretName(), "reason", state.Verdict().Reason)
 		return
 	}
 	if r.Certificate.set(state.Data()[keyCertificate], state.Data()[keyPrivateKey]) {
@@ -239,16 +282,10 @@ func (r *Reconciler) relabel(ctx context.Context) error {
 		return err
 	}
 	target := issuedcert.Target{Name: r.secretName(), Labels: r.Labels, FieldManager: FieldManager}
-	if err := issuedcert.WriteMetadata(
-		ctx,
-		r.SecretWriter,
-		target,
-		secret,
-	); err != nil &&
-		!issuedcert.ChangedMeanwhile(err) {
-		return err
+	if err = issuedcert.WriteMetadata(ctx, r.SecretWriter, target, secret); issuedcert.ChangedMeanwhile(err) {
+		return nil
 	}
-	return nil
+	return err
 }
 
 // errMissing is returned for an APIService that does not exist.
@@ -293,14 +330,48 @@ func (r *Reconciler) trustOne(ctx context.Context, name string, bundle []byte) e
 	if err := unstructured.SetNestedMap(patch.Object, spec, "spec"); err != nil {
 		return err
 	}
-	if err := r.Client.Apply(
-		ctx,
-		client.ApplyConfigurationFromUnstructured(patch),
-		client.FieldOwner(FieldManager),
-		client.ForceOwnership,
-	); err != nil {
+	if err := r.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(patch),
+		client.FieldOwner(FieldManager), client.ForceOwnership); err != nil {
 		return err
 	}
 	log.FromContext(ctx).Info("Updated the CA bundle of an APIService", "apiService", name)
 	return nil
+}
+
+// Certificate holds the serving certificate of this replica. The zero value holds none. It is safe for concurrent use.
+type Certificate struct {
+	mu        sync.Mutex
+	cert, key []byte
+	listeners []func()
+}
+
+// CertKeyPEM returns the certificate chain and the private key, or nil while there are none. The caller must not modify
+// them.
+func (c *Certificate) CertKeyPEM() (certPEM, keyPEM []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.cert, c.key
+}
+
+// OnChange registers changed, which is called after each change of the certificate. It must not block.
+func (c *Certificate) OnChange(changed func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.listeners = append(c.listeners, changed)
+}
+
+// set puts a certificate into service and reports whether it differs from the previous one.
+func (c *Certificate) set(certPEM, keyPEM []byte) bool {
+	c.mu.Lock()
+	if bytes.Equal(c.cert, certPEM) && bytes.Equal(c.key, keyPEM) {
+		c.mu.Unlock()
+		return false
+	}
+	c.cert, c.key = certPEM, keyPEM
+	listeners := c.listeners
+	c.mu.Unlock()
+	for _, changed := range listeners {
+		changed()
+	}
+	return true
 }

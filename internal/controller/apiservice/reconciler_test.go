@@ -282,19 +282,20 @@ const (
 )
 
 var (
-	testNow   = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
-	testNames = []string{"api.ns.svc", "api.ns.svc.cluster.local"}
+	testNow    = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	testNames  = []string{"api.ns.svc", "api.ns.svc.cluster.local"}
+	testPolicy = (&Reconciler{Namespace: "ns", Service: "api", Life: testLife}).policy()
 )
 
 // fresh returns the content of a Secret that was issued at testNow.
 func fresh(t *testing.T) map[string][]byte {
 	t.Helper()
-	missing := issuedcert.Inspect(policy(testNames, testLife), nil, testNow)
+	missing := issuedcert.Inspect(testPolicy, nil, testNow)
 	return must.Get(missing.Repair(missing.Verdict(), nil))(t).Data()
 }
 
 func inspect(data map[string][]byte, now time.Time) *issuedcert.State {
-	return issuedcert.Inspect(policy(testNames, testLife), &corev1.Secret{Data: data}, now)
+	return issuedcert.Inspect(testPolicy, &corev1.Secret{Data: data}, now)
 }
 
 func verifies(bundle, cert []byte, now time.Time) error {

@@ -167,10 +167,7 @@ type reference struct {
 
 // SetupWithManager makes mgr run the reconciler on every replica.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
-	logKey := strings.ToLower(r.Kind.Name[:1]) + r.Kind.Name[1:]
-	if strings.HasPrefix(r.Kind.Name, "JWT") {
-		logKey = "jwt" + r.Kind.Name[3:]
-	}
+	logKey := strings.ToLower(strings.TrimSuffix(r.Kind.Name, "Authenticator")) + "Authenticator" // "jwtAuthenticator"
 	return ctrl.NewControllerManagedBy(mgr).
 		Named(strings.ToLower(r.Kind.Name)).
 		For(r.Kind.New()). // also for status changes, to correct those of other writers at once
@@ -439,4 +436,80 @@ func (r *Reconciler) follow(name string, spec *authenticationv1alpha1.TLSSpec) {
 	}
 	r.Secrets.Forget(named(authenticationv1alpha1.CertificateAuthorityDataSourceKindSecret))
 	r.ConfigMaps.Forget(named(authenticationv1alpha1.CertificateAuthorityDataSourceKindConfigMap))
+}
+
+// loadPatience is how long a starting replica waits for authenticators that do not respond. An evaluation gives up on
+// an unreachable address after the same time.
+const loadPatience = 10 * time.Second
+
+// loading is the state of Loaded between calls.
+type loading struct {
+	done  bool
+	since time.Time // the first call that could list the objects
+}
+
+// Loaded returns nil once every authenticator of the kind has been evaluated, else an error that names one. Until then,
+// a login at this replica might fail because its authenticator seems not to exist. After loadPatience it returns nil
+// anyway, so that an unavailable authenticator does not block the users of others. Once nil, it stays nil.
+func (r *Reconciler) Loaded(ctx context.Context) error {
+	r.mu.Lock()
+	done := r.loading.done
+	r.mu.Unlock()
+	if done {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Second) // List blocks until the informer is synced
+	defer cancel()
+	requests, err := r.list(ctx)
+	if err != nil {
+		return fmt.Errorf("listing %ss: %w", r.Kind.Name, err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := r.Clock.Now()
+	if r.loading.since.IsZero() {
+		r.loading.since = now
+	}
+	for _, request := range requests {
+		if _, evaluated := r.verdicts[request.Name]; evaluated {
+			continue
+		}
+		problem := fmt.Errorf("%s %q has not been checked yet", r.Kind.Name, request.Name)
+		if now.Sub(r.loading.since) < loadPatience {
+			return problem
+		}
+		logs.Warn(ctx, "Became ready before all authenticators loaded", "problem", problem.Error())
+		break
+	}
+	r.loading.done = true
+	return nil
+}
+
+const (
+	// ProbeEvery is the time between probes while they succeed.
+	ProbeEvery = 2 * time.Minute
+	// ProbeLate is the maximum time between probes while they fail.
+	ProbeLate = 30 * time.Second
+
+	probeSoon = time.Second // after the first failure; doubled after each further one
+)
+
+// Pace says when to probe next: periodically while probes succeed, with exponential backoff while they fail.
+type Pace struct {
+	at       time.Time
+	failures int
+}
+
+// Due reports whether it is time to probe.
+func (p Pace) Due(now time.Time) bool { return !now.Before(p.at) }
+
+// Wait returns how long to wait until the next probe.
+func (p Pace) Wait(now time.Time) time.Duration { return max(p.at.Sub(now), 0) + time.Millisecond }
+
+// After returns the pace after a probe at now.
+func (p Pace) After(succeeded bool, now time.Time) Pace {
+	if succeeded {
+		return Pace{at: now.Add(ProbeEvery)}
+	}
+	return Pace{at: now.Add(min(probeSoon<<min(p.failures, 10), ProbeLate)), failures: p.failures + 1}
 }

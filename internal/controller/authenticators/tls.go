@@ -100,40 +100,32 @@ func checkSource(
 	spec *authenticationv1alpha1.CertificateAuthorityDataSourceSpec,
 	from *origin,
 ) ([]byte, metav1.Condition) {
-	const field = "spec.tls.certificateAuthorityDataSource is invalid: "
+	invalid := func(format string, args ...any) ([]byte, metav1.Condition) {
+		return nil, invalidTLS("spec.tls.certificateAuthorityDataSource is invalid: " + fmt.Sprintf(format, args...))
+	}
 	kind := "secret"
 	switch spec.Kind {
 	case authenticationv1alpha1.CertificateAuthorityDataSourceKindSecret:
 	case authenticationv1alpha1.CertificateAuthorityDataSourceKindConfigMap:
 		kind = "configmap"
 	default:
-		return nil, invalidTLS(field + fmt.Sprintf("unsupported CA bundle source kind: %s", spec.Kind))
+		return invalid("unsupported CA bundle source kind: %s", spec.Kind)
 	}
 	usable := from.secretType == corev1.SecretTypeOpaque || from.secretType == corev1.SecretTypeTLS ||
 		from.secretType == ""
 	switch {
 	case !from.found:
-		return nil, invalidTLS(
-			field + fmt.Sprintf("failed to get %s %q: %s %q not found", kind, from.name, kind, from.name.Name),
-		)
+		return invalid("failed to get %s %q: %s %q not found", kind, from.name, kind, from.name.Name)
 	case !usable:
-		return nil, invalidTLS(
-			field + fmt.Sprintf(
-				"%s %q of type %q cannot be used as a certificate authority data source",
-				kind,
-				from.name,
-				from.secretType,
-			),
-		)
+		return invalid("%s %q of type %q cannot be used as a certificate authority data source",
+			kind, from.name, from.secretType)
 	case !from.hasKey:
-		return nil, invalidTLS(field + fmt.Sprintf("key %q not found in %s %q", spec.Key, kind, from.name))
+		return invalid("key %q not found in %s %q", spec.Key, kind, from.name)
 	case len(from.value) == 0:
-		return nil, invalidTLS(field + fmt.Sprintf("key %q has empty value in %s %q", spec.Key, kind, from.name))
+		return invalid("key %q has empty value in %s %q", spec.Key, kind, from.name)
 	case !isBundle(from.value):
-		return nil, invalidTLS(
-			field + fmt.Sprintf("key %q with %d bytes of data in %s %q is not a PEM-encoded certificate %s",
-				spec.Key, len(from.value), kind, from.name, messagePEMMustBeginWith),
-		)
+		return invalid("key %q with %d bytes of data in %s %q is not a PEM-encoded certificate %s",
+			spec.Key, len(from.value), kind, from.name, messagePEMMustBeginWith)
 	}
 	return from.value, Good(TypeTLS, messageTLSBundle)
 }

@@ -6,8 +6,10 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/url"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
@@ -17,6 +19,32 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/controller/authenticators"
 	"github.com/pinniped-toolkit/pinniped/internal/keyset"
 	authenticationv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/authentication/v1alpha1"
+)
+
+// The condition types of this kind only. Each requires those before it: TLS, issuer, discovery, JWKS URL, keys,
+// authenticator.
+const (
+	typeIssuer    = "IssuerURLValid"
+	typeDiscovery = "DiscoveryURLValid"
+	typeKeysURL   = "JWKSURLValid"
+	typeKeys      = "JWKSFetchValid"
+)
+
+const (
+	reasonIssuer          = "InvalidIssuerURL"
+	reasonIssuerScheme    = "InvalidIssuerURLScheme"
+	reasonIssuerWellKnown = "InvalidIssuerURLContainsWellKnownEndpoint"
+	reasonIssuerQuery     = "InvalidIssuerURLContainsQueryParams"
+	reasonIssuerFragment  = "InvalidIssuerURLContainsFragment"
+	reasonDiscovery       = "InvalidDiscoveryProbe"
+	reasonKeysURL         = "InvalidProviderJWKSURL"
+	reasonKeysURLScheme   = "InvalidProviderJWKSURLScheme"
+	reasonKeys            = "InvalidCouldNotFetchJWKS"
+	reasonAuthenticator   = "InvalidAuthenticator"
+	messageIssuer         = "issuer is a valid URL"
+	messageDiscovery      = "discovery performed successfully"
+	messageKeysURL        = "jwks_uri is a valid URL"
+	messageKeys           = "successfully fetched jwks"
 )
 
 // Kind is the key of these authenticators in the cache.
@@ -203,4 +231,50 @@ func authenticatorCondition(k *known) metav1.Condition {
 	default:
 		return authenticators.Good(authenticators.TypeAuthenticator, authenticators.MessageAuthenticator)
 	}
+}
+
+// checkIssuer says whether text is a valid issuer URL.
+func checkIssuer(text string) metav1.Condition {
+	const wellKnown = "/.well-known/openid-configuration"
+	invalid := func(why string) metav1.Condition {
+		return authenticators.Bad(typeIssuer, reasonIssuer, "spec.issuer URL is invalid: "+why)
+	}
+	refuse := func(reason, why string) metav1.Condition {
+		return authenticators.Bad(typeIssuer, reason, fmt.Sprintf("spec.issuer %s %s", text, why))
+	}
+	issuer, err := url.Parse(text)
+	switch {
+	case err != nil:
+		return invalid(authenticators.DescribeURLError(err))
+	case issuer.User != nil:
+		return invalid("it contains a username or a password")
+	case issuer.Scheme != "https":
+		return refuse(reasonIssuerScheme, "has invalid scheme, require 'https'")
+	case issuer.Hostname() == "":
+		return invalid("it has no host")
+	case strings.HasSuffix(issuer.Path, wellKnown):
+		return refuse(reasonIssuerWellKnown, "cannot include path '"+wellKnown+"'")
+	case issuer.RawQuery != "" || issuer.ForceQuery:
+		return refuse(reasonIssuerQuery, "cannot include query params")
+	case issuer.Fragment != "":
+		return refuse(reasonIssuerFragment, "cannot include fragment")
+	}
+	return authenticators.Good(typeIssuer, messageIssuer)
+}
+
+// checkKeysURL says whether text is a valid URL of the issuer's keys.
+func checkKeysURL(text string) metav1.Condition {
+	bad := func(reason, why string) metav1.Condition { return authenticators.Bad(typeKeysURL, reason, why) }
+	keys, err := url.Parse(text)
+	switch {
+	case text == "":
+		return bad(reasonKeysURL, "the issuer's discovery document has no jwks_uri")
+	case err != nil:
+		return bad(reasonKeysURL, "could not parse provider jwks_uri: "+authenticators.DescribeURLError(err))
+	case keys.Scheme != "https":
+		return bad(reasonKeysURLScheme, fmt.Sprintf("jwks_uri %s has invalid scheme, require 'https'", keys.Redacted()))
+	case keys.Hostname() == "":
+		return bad(reasonKeysURL, "jwks_uri has no host")
+	}
+	return authenticators.Good(typeKeysURL, messageKeysURL)
 }

@@ -3,10 +3,16 @@
 package webhookauthenticator
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
+	"crypto/tls"
 	"crypto/x509"
+	"fmt"
+	"net"
+	"net/http"
 	"net/url"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
@@ -15,6 +21,24 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/authenticator"
 	"github.com/pinniped-toolkit/pinniped/internal/controller/authenticators"
 	authenticationv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/authentication/v1alpha1"
+)
+
+// The condition types of this kind only. Each requires those before it: TLS, endpoint, connection, authenticator.
+const (
+	typeEndpoint   = "EndpointURLValid"
+	typeConnection = "WebhookConnectionValid"
+)
+
+const (
+	reasonEndpoint       = "InvalidEndpointURL"
+	reasonEndpointScheme = "InvalidEndpointURLScheme"
+	reasonEndpointProxy  = "InvalidEndpointCannotDetermineProxy"
+	reasonDial           = "UnableToDialServer"
+	reasonInstantiate    = "UnableToInstantiateWebhook"
+	messageSkippedBehind = "skipped dialing connection probe because HTTPS_PROXY is configured for use with the " +
+		"specified host"
+	messageDialed   = "successfully dialed webhook server"
+	messageEndpoint = "spec.endpoint is a valid URL"
 )
 
 // Kind is the key of these authenticators in the cache.
@@ -100,11 +124,8 @@ func (e *Evaluator) evaluate(
 		RequeueAfter: authenticators.ProbeEvery,
 	}
 	if !bundle.Usable() || endpoint == nil {
-		f.Conditions = append(
-			f.Conditions,
-			authenticators.Unknown(typeConnection),
-			authenticators.Unknown(authenticators.TypeAuthenticator),
-		)
+		f.Conditions = append(f.Conditions, authenticators.Unknown(typeConnection),
+			authenticators.Unknown(authenticators.TypeAuthenticator))
 		return f
 	}
 	roots := bundle.Pool()
@@ -127,15 +148,11 @@ func (e *Evaluator) evaluate(
 	}
 	f.Known = k
 	f.RequeueAfter = k.pace.Wait(e.Clock.Now())
-	f.Conditions = append(f.Conditions, connectionCondition(k))
+	ready := authenticators.Unknown(authenticators.TypeAuthenticator)
 	if k.proven {
-		f.Conditions = append(
-			f.Conditions,
-			authenticators.Good(authenticators.TypeAuthenticator, authenticators.MessageAuthenticator),
-		)
-	} else {
-		f.Conditions = append(f.Conditions, authenticators.Unknown(authenticators.TypeAuthenticator))
+		ready = authenticators.Good(authenticators.TypeAuthenticator, authenticators.MessageAuthenticator)
 	}
+	f.Conditions = append(f.Conditions, connectionCondition(k), ready)
 	return f
 }
 
@@ -161,4 +178,54 @@ func connectionCondition(k *known) metav1.Condition {
 	default:
 		return authenticators.Good(typeConnection, messageDialed)
 	}
+}
+
+// ProxyFunc returns the HTTP proxy for a request, as http.ProxyFromEnvironment does.
+type ProxyFunc func(*http.Request) (*url.URL, error)
+
+// checkEndpoint returns the URL of the endpoint and whether it is reached through a proxy. The URL is nil if the
+// endpoint is invalid.
+func checkEndpoint(text string, proxy ProxyFunc) (endpoint *url.URL, proxied bool, condition metav1.Condition) {
+	bad := func(reason, message string) (*url.URL, bool, metav1.Condition) {
+		return nil, false, authenticators.Bad(typeEndpoint, reason, message)
+	}
+	endpoint, err := url.Parse(text)
+	switch {
+	case err != nil:
+		return bad(reasonEndpoint, "spec.endpoint URL is invalid: "+authenticators.DescribeURLError(err))
+	case endpoint.Scheme != "https":
+		return bad(reasonEndpointScheme,
+			fmt.Sprintf("spec.endpoint URL %s has invalid scheme, require 'https'", endpoint.Redacted()))
+	case endpoint.Hostname() == "":
+		return bad(reasonEndpoint, "spec.endpoint URL is invalid: it has no host")
+	}
+	if proxy != nil {
+		via, err := proxy(&http.Request{URL: endpoint})
+		if err != nil {
+			return bad(reasonEndpointProxy, "spec.endpoint URL error: unable to determine if HTTPS_PROXY applies to it")
+		}
+		proxied = via != nil
+	}
+	return endpoint, proxied, authenticators.Good(typeEndpoint, messageEndpoint)
+}
+
+// address returns HOST:PORT of an endpoint.
+func address(endpoint *url.URL) string {
+	return net.JoinHostPort(endpoint.Hostname(), cmp.Or(endpoint.Port(), "443"))
+}
+
+const probeTimeout = 10 * time.Second
+
+// Dial makes a TLS connection, sends nothing, and closes it.
+func Dial(ctx context.Context, address string, roots *x509.CertPool) error {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	config := authenticator.TLSConfig(roots)
+	config.NextProtos = []string{"h2", "http/1.1"}
+	connection, err := (&tls.Dialer{Config: config}).DialContext(ctx, "tcp", address)
+	if err != nil {
+		return err
+	}
+	_ = connection.Close() // nothing was sent
+	return nil
 }
