@@ -42,7 +42,7 @@ type Cluster struct {
 	stopped  bool
 	stopErr  error
 	programs []*Program // of StartProgram
-	lent     []*port      // of ReservePort
+	lent     []*port    // of ReservePort
 }
 
 type ports struct {
