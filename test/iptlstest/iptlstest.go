@@ -3,7 +3,7 @@
 package iptlstest
 
 import (
-	"crypto/x509"
+	"cmp"
 	"encoding/base64"
 	"net"
 	"slices"
@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -145,7 +145,7 @@ func (w *World) DualTrust(t *testing.T) {
 	t.Helper()
 	c := w.Cluster
 	oldPair := w.Proxy.pair.Load()
-	oldBundle := w.published(t).Bundle
+	oldBundle := w.published().Bundle
 	w.RecordSince(t, time.Now().Add(-time.Hour))
 	c.AfterApply = func(c *Cluster) {
 		pair, bundle := w.configured(t)
@@ -154,7 +154,7 @@ func (w *World) DualTrust(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		judged := serving.Judge(serving.Effect(history, serving.Served{Chain: w.published(t).Chain},
+		judged := serving.Judge(serving.Effect(history, serving.Served{Chain: w.published().Chain},
 			serving.Served{Chain: chain}, time.Now()))
 		tls := c.Issuer.Spec.ImpersonationProxy.TLS
 		c.Issuer.Status.Transition = nil
@@ -203,7 +203,7 @@ func (w *World) RecordSince(t *testing.T, since time.Time) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if history, err = history.Append(w.published(t), since, serving.DefaultRetention); err != nil {
+	if history, err = history.Append(w.published(), since, serving.DefaultRetention); err != nil {
 		t.Fatal(err)
 	}
 	if current := history.Current(); current != nil { // it has clients
@@ -219,19 +219,15 @@ func (w *World) RecordSince(t *testing.T, since time.Time) {
 }
 
 // published returns what is currently published and presented.
-func (w *World) published(t *testing.T) serving.Published {
-	t.Helper()
+func (w *World) published() serving.Published {
 	spec := w.Cluster.Issuer.Spec.ImpersonationProxy
 	now := serving.Published{Change: serving.Change{
-		Outcome: serving.OutcomeInService,
+		Outcome: cmp.Or(w.Outcome, serving.OutcomeInService),
 		Spec: &serving.RevisionSpec{
 			TLS: spec.TLS, ExternalEndpoint: spec.ExternalEndpoint, LoadBalancerIP: spec.Service.LoadBalancerIP,
 			ServiceType: spec.Service.Type,
 		},
 	}}
-	if w.Outcome != "" {
-		now.Change.Outcome = w.Outcome
-	}
 	if w.Cluster.Issuer.Status.Transition != nil {
 		now.Change.Outcome = serving.OutcomePrepared
 	}
@@ -241,13 +237,7 @@ func (w *World) published(t *testing.T) serving.Published {
 			now.Bundle, _ = base64.StdEncoding.DecodeString(strategy.Frontend.ImpersonationProxyInfo.CertificateAuthorityData)
 		}
 	}
-	for _, der := range w.Proxy.certificate.Load().Certificate {
-		cert, err := x509.ParseCertificate(der)
-		if err != nil {
-			t.Fatal(err)
-		}
-		now.Chain = append(now.Chain, cert)
-	}
+	now.Chain, _ = certs.ParseBundle(w.Proxy.pair.Load().CertPEM)
 	return now
 }
 
@@ -311,12 +301,10 @@ func (w *World) SecretHas(t *testing.T, pair *certs.KeyPair) {
 		t.Error("there is no Secret")
 		return
 	}
-	want := map[string]string{"tls.crt": string(pair.CertPEM), "tls.key": string(pair.KeyPEM)}
-	got := map[string]string{}
-	for _, key := range []string{"tls.crt", "tls.key"} {
-		got[key] = string(w.Cluster.TLSSecret.Data[key])
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
+	data := w.Cluster.TLSSecret.Data
+	want := []string{string(pair.CertPEM), string(pair.KeyPEM)}
+	got := []string{string(data["tls.crt"]), string(data["tls.key"])}
+	if diff := gocmp.Diff(want, got); diff != "" {
 		t.Errorf("the Secret (-want +got):\n%s", diff)
 	}
 }
@@ -341,10 +329,5 @@ func (w *World) Share(secretName string, targets ...string) {
 
 // HasRead reports whether a Secret was read.
 func (w *World) HasRead(name string) bool {
-	for _, read := range w.Cluster.SecretsRead {
-		if read == name {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(w.Cluster.SecretsRead, name)
 }
