@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -34,6 +35,17 @@ type ProgramOptions struct {
 	// Ready returns nil once the program is ready; a nil Ready means at once. The error of a start that takes too long
 	// includes its last error.
 	Ready func(context.Context) error
+}
+
+// Listening returns a ProgramOptions.Ready that connects to an address.
+func Listening(address string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		connection, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+		if err != nil {
+			return err
+		}
+		return connection.Close()
+	}
 }
 
 // Program is a program of the control plane, or one that runs on this machine next to it. It ends with the cluster, or
