@@ -102,13 +102,19 @@ func (p *pki) issue(now time.Time) error {
 		file, what string
 		identity   certs.ClientIdentity
 	}{
-		{new(*certs.KeyPair), p.frontProxy, "front-proxy-client", "the front proxy's client certificate",
-			certs.ClientIdentity{Username: "front-proxy-client"}},
+		{
+			new(*certs.KeyPair), p.frontProxy, "front-proxy-client", "the front proxy's client certificate",
+			certs.ClientIdentity{Username: "front-proxy-client"},
+		},
 		{&p.etcdClient, p.etcd, "etcd-client", "etcd's client certificate", certs.ClientIdentity{Username: "kube-apiserver"}},
-		{new(*certs.KeyPair), p.client, "kubelet-client", "the client certificate for kubelets",
-			certs.ClientIdentity{Username: kubeletClientName}},
-		{&p.admin, p.client, "admin", "the admin's client certificate",
-			certs.ClientIdentity{Username: "admin", Groups: []string{"system:masters"}}},
+		{
+			new(*certs.KeyPair), p.client, "kubelet-client", "the client certificate for kubelets",
+			certs.ClientIdentity{Username: kubeletClientName},
+		},
+		{
+			&p.admin, p.client, "admin", "the admin's client certificate",
+			certs.ClientIdentity{Username: "admin", Groups: []string{"system:masters"}},
+		},
 	} {
 		pair, err := client.ca.IssueClient(client.identity, now, certificateLifetime)
 		if err != nil {

@@ -261,7 +261,9 @@ func (i *Issuer) discovery(w http.ResponseWriter) {
 		"id_token_signing_alg_values_supported": []string{"RS256"},
 		"response_types_supported":              []string{"code"},
 		"subject_types_supported":               []string{"public"},
-		"scopes_supported":                      []string{"openid", "offline_access", "username", "groups", "pinniped:request-audience"},
+		"scopes_supported": strings.Fields(
+			"openid offline_access username groups pinniped:request-audience",
+		),
 	}
 	if i.FormPost {
 		document["response_modes_supported"] = []string{"query", "form_post"}
