@@ -43,10 +43,8 @@ func (d *demo) startCluster(ctx context.Context) error {
 	d.openShell(kubectl)
 	d.Say("The commands below are run in a shell that was set up like this. You are its administrator.")
 	d.Command(strings.Join(d.exports(), "\n"))
-	if _, err := d.shell.Run(ctx, "kubectl version"); err != nil {
-		return err
-	}
-	return nil
+	_, err = d.shell.Run(ctx, "kubectl version")
+	return err
 }
 
 func (d *demo) openShell(kubectl string) {

@@ -7,6 +7,7 @@ import (
 	"compress/gzip"
 	"context"
 	"debug/buildinfo"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -19,6 +20,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/partial"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/static"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
@@ -164,14 +166,8 @@ func layerOf(path, as string, modified time.Time) (v1.Layer, error) {
 	}
 	var out bytes.Buffer
 	w := tar.NewWriter(&out)
-	header := &tar.Header{Name: as[1:], Mode: 0o555, Size: int64(len(content)), ModTime: modified, Format: tar.FormatPAX}
-	if err := w.WriteHeader(header); err != nil {
-		return nil, err
-	}
-	if _, err := w.Write(content); err != nil {
-		return nil, err
-	}
-	if err := w.Close(); err != nil {
+	header := &tar.Header{Name: as[1:], Mode: 0o555, ModTime: modified, Format: tar.FormatPAX}
+	if err := errors.Join(add(w, header, content), w.Close()); err != nil {
 		return nil, err
 	}
 	return tarball.LayerFromOpener(func() (io.ReadCloser, error) {
@@ -179,9 +175,18 @@ func layerOf(path, as string, modified time.Time) (v1.Layer, error) {
 	}, tarball.WithMediaType(types.OCILayer), tarball.WithCompressionLevel(gzip.BestCompression))
 }
 
+func add(w *tar.Writer, header *tar.Header, content []byte) error {
+	header.Size = int64(len(content))
+	if err := w.WriteHeader(header); err != nil {
+		return err
+	}
+	_, err := w.Write(content)
+	return err
+}
+
 // referrer returns an artifact whose subject is the image. Registries list it as a referrer of the image.
 func referrer(image v1.Image, document []byte) (v1.Image, error) {
-	subject, err := descriptor(image)
+	subject, err := partial.Descriptor(image)
 	if err != nil {
 		return nil, err
 	}
@@ -195,31 +200,12 @@ func referrer(image v1.Image, document []byte) (v1.Image, error) {
 	return mutate.Subject(artifact, *subject).(v1.Image), nil
 }
 
-func descriptor(image v1.Image) (*v1.Descriptor, error) {
-	digest, err := image.Digest()
-	if err != nil {
-		return nil, err
-	}
-	size, err := image.Size()
-	if err != nil {
-		return nil, err
-	}
-	mediaType, err := image.MediaType()
-	if err != nil {
-		return nil, err
-	}
-	return &v1.Descriptor{MediaType: mediaType, Digest: digest, Size: size}, nil
-}
-
 // indexOf returns the image index for a tag, with an image per platform.
 func indexOf(images []*built) v1.ImageIndex {
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, b := range images {
-		platform := b.platform
-		index = mutate.AppendManifests(
-			index,
-			mutate.IndexAddendum{Add: b.image, Descriptor: v1.Descriptor{Platform: &platform}},
-		)
+		of := v1.Descriptor{Platform: &b.platform}
+		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: b.image, Descriptor: of})
 	}
 	return index
 }

@@ -175,13 +175,8 @@ func writeTar(file string, tag name.Tag, images []*built) error {
 // archive writes an image like `docker save`. The library's writer orders tags randomly, so that builds would differ.
 func archive(to io.Writer, image v1.Image, tags ...string) error {
 	out := tar.NewWriter(to)
-	add := func(name string, content []byte) error {
-		header := &tar.Header{Typeflag: tar.TypeReg, Name: name, Size: int64(len(content)), Mode: 0o644}
-		if err := out.WriteHeader(header); err != nil {
-			return err
-		}
-		_, err := out.Write(content)
-		return err
+	put := func(name string, content []byte) error {
+		return add(out, &tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644}, content)
 	}
 	config, err := image.ConfigName()
 	if err != nil {
@@ -191,7 +186,7 @@ func archive(to io.Writer, image v1.Image, tags ...string) error {
 	if err != nil {
 		return err
 	}
-	if err := add(config.String(), raw); err != nil {
+	if err := put(config.String(), raw); err != nil {
 		return err
 	}
 	layers, err := image.Layers()
@@ -213,7 +208,7 @@ func archive(to io.Writer, image v1.Image, tags ...string) error {
 			return err
 		}
 		listed.Layers = append(listed.Layers, digest.Hex+".tar.gz")
-		if err := add(digest.Hex+".tar.gz", content); err != nil {
+		if err := put(digest.Hex+".tar.gz", content); err != nil {
 			return err
 		}
 	}
@@ -221,7 +216,7 @@ func archive(to io.Writer, image v1.Image, tags ...string) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(add("manifest.json", manifest), out.Close())
+	return errors.Join(put("manifest.json", manifest), out.Close())
 }
 
 func push(ctx context.Context, tag name.Tag, index v1.ImageIndex, images []*built) error {

@@ -45,14 +45,15 @@ func (s *site) menu() ([]group, error) {
 		if !within || len(groups) == 0 {
 			continue
 		}
-		_ = ast.Walk(node, func(n ast.Node, entering bool) (ast.WalkStatus, error) {
-			if link, ok := n.(*ast.Link); ok && entering {
-				add(s.byPath[path.Clean(string(link.Destination))])
-			}
-			return ast.WalkContinue, nil
-		})
+		s.eachLinked(node, add)
 	}
-	s.addOthers(groups, listed)
+	if len(groups) > 0 { // pages that README.md links to elsewhere, after README.md itself
+		groups = append(groups, group{})
+		s.eachLinked(readme.document, add)
+		others := groups[len(groups)-1].Pages
+		groups = groups[:len(groups)-1]
+		groups[0].Pages = slices.Insert(groups[0].Pages, 1, others...)
+	}
 	commands, decisions := group{Title: "Commands"}, group{Title: "Decisions"}
 	var missing []error
 	for _, p := range s.pages {
@@ -80,21 +81,12 @@ func (s *site) menu() ([]group, error) {
 	return groups, errors.Join(missing...)
 }
 
-// addOthers adds the pages that README.md links to elsewhere to the first group, after README.md itself.
-func (s *site) addOthers(groups []group, listed map[*page]bool) {
-	var others []*page
-	_ = ast.Walk(s.byPath["README.md"].document, func(n ast.Node, entering bool) (ast.WalkStatus, error) {
-		link, ok := n.(*ast.Link)
-		if !ok || !entering {
-			return ast.WalkContinue, nil
-		}
-		if p := s.byPath[path.Clean(string(link.Destination))]; p != nil && !listed[p] {
-			listed[p] = true
-			others = append(others, p)
+// eachLinked calls add for each page that a node links to, and with nil for other links.
+func (s *site) eachLinked(node ast.Node, add func(*page)) {
+	_ = ast.Walk(node, func(n ast.Node, entering bool) (ast.WalkStatus, error) {
+		if link, ok := n.(*ast.Link); ok && entering {
+			add(s.byPath[path.Clean(string(link.Destination))])
 		}
 		return ast.WalkContinue, nil
 	})
-	if len(groups) > 0 {
-		groups[0].Pages = slices.Insert(groups[0].Pages, 1, others...)
-	}
 }

@@ -1,12 +1,12 @@
 package devcluster
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strings"
 	"sync"
@@ -66,14 +66,7 @@ func (f finder) program(name string) (string, error) {
 	if path != "" {
 		return path, nil
 	}
-	if name != etcdProgram && name != apiServerProgram {
-		return "", f.missing(name, looked)
-	}
-	command := "make controlplane"
-	if f.version != "" {
-		command += " " + versionEnv + "=" + f.version
-	}
-	return "", &MissingProgramError{Program: name, Looked: looked, Command: command}
+	return "", f.missing(name, looked)
 }
 
 // kubectl returns the path of kubectl: the one on the PATH, else one next to the control plane.
@@ -88,8 +81,15 @@ func (f finder) kubectl() (string, error) {
 	return "", f.missing(kubectlProgram, append([]string{"PATH"}, looked...))
 }
 
-// missing returns the error for a program that `make controlplane` does not build.
+// missing returns the error for a program. `make controlplane` builds etcd and kube-apiserver.
 func (f finder) missing(name string, looked []string) error {
+	if name == etcdProgram || name == apiServerProgram {
+		command := "make controlplane"
+		if f.version != "" {
+			command += " " + versionEnv + "=" + f.version
+		}
+		return &MissingProgramError{Program: name, Looked: looked, Command: command}
+	}
 	command := "hack/controlplane/build.sh " + name
 	if f.version != "" {
 		command = versionEnv + "=" + f.version + " " + command
@@ -151,31 +151,19 @@ func isProgram(path string) bool {
 	return err == nil && info.Mode().IsRegular() && (runtime.GOOS == "windows" || info.Mode()&0o111 != 0)
 }
 
+var moduleLine = regexp.MustCompile(`(?m)^\s*module\s+"?` + regexp.QuoteMeta(modulePath) + `"?\s*$`)
+
 // repositoryRoot returns the nearest directory at or above start whose go.mod is this module's, or "". It skips nested
 // modules, such as hack/controlplane.
 func repositoryRoot(start string) string {
 	for dir := start; ; dir = filepath.Dir(dir) {
-		if moduleOf(filepath.Join(dir, "go.mod")) == modulePath {
+		if content, err := os.ReadFile(filepath.Join(dir, "go.mod")); err == nil && moduleLine.Match(content) {
 			return dir
 		}
 		if dir == filepath.Dir(dir) {
 			return ""
 		}
 	}
-}
-
-func moduleOf(goMod string) string {
-	file, err := os.Open(goMod)
-	if err != nil {
-		return ""
-	}
-	defer file.Close() //nolint:errcheck // only read
-	for lines := bufio.NewScanner(file); lines.Scan(); {
-		if module, found := strings.CutPrefix(strings.TrimSpace(lines.Text()), "module "); found {
-			return strings.Trim(strings.TrimSpace(module), `"`)
-		}
-	}
-	return ""
 }
 
 var versions sync.Map // of programs by path: reading one takes a third of a second

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -16,6 +15,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/pinniped-toolkit/pinniped/pkg/atomicfile"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
@@ -96,63 +96,23 @@ func (c *Cluster) anonymous() *rest.Config {
 	}
 }
 
-// WriteKubeconfig writes a kubeconfig with one context for config to path, readable only by the owner. It replaces an
-// existing file atomically.
+// WriteKubeconfig writes a kubeconfig with one context to path, readable only by the owner, and replaces an existing
+// file atomically. config is from User, AdminConfig or ServiceAccountConfig, perhaps with another Host and CAData.
 func (c *Cluster) WriteKubeconfig(path string, config *rest.Config) error {
-	data, err := clientcmd.Write(kubeconfigOf(config))
+	const name = "devcluster"
+	kubeconfig := clientcmdapi.NewConfig()
+	kubeconfig.CurrentContext = name
+	kubeconfig.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
+	kubeconfig.Clusters[name] = &clientcmdapi.Cluster{Server: config.Host, CertificateAuthorityData: config.CAData}
+	kubeconfig.AuthInfos[name] = &clientcmdapi.AuthInfo{
+		ClientCertificateData: config.CertData, ClientKeyData: config.KeyData, Token: config.BearerToken,
+	}
+	data, err := clientcmd.Write(*kubeconfig)
 	if err != nil {
 		return fmt.Errorf("encoding kubeconfig %q: %w", path, err)
 	}
-	if err := replaceFile(path, data); err != nil {
+	if err := atomicfile.Write(path, data); err != nil {
 		return fmt.Errorf("writing kubeconfig %q: %w", path, err)
 	}
 	return nil
-}
-
-func kubeconfigOf(config *rest.Config) clientcmdapi.Config {
-	const name = "devcluster"
-	kubeconfig := *clientcmdapi.NewConfig()
-	kubeconfig.CurrentContext = name
-	kubeconfig.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
-	kubeconfig.Clusters[name] = &clientcmdapi.Cluster{
-		Server:                   config.Host,
-		TLSServerName:            config.ServerName,
-		InsecureSkipTLSVerify:    config.Insecure,
-		CertificateAuthority:     config.CAFile,
-		CertificateAuthorityData: config.CAData,
-	}
-	kubeconfig.AuthInfos[name] = &clientcmdapi.AuthInfo{
-		ClientCertificate:     config.CertFile,
-		ClientCertificateData: config.CertData,
-		ClientKey:             config.KeyFile,
-		ClientKeyData:         config.KeyData,
-		Token:                 config.BearerToken,
-		TokenFile:             config.BearerTokenFile,
-		Username:              config.Username,
-		Password:              config.Password,
-		Impersonate:           config.Impersonate.UserName,
-		ImpersonateUID:        config.Impersonate.UID,
-		ImpersonateGroups:     config.Impersonate.Groups,
-		ImpersonateUserExtra:  config.Impersonate.Extra,
-		Exec:                  config.ExecProvider,
-	}
-	return kubeconfig
-}
-
-// replaceFile writes data next to path and renames it, so that a reader sees either the old or the new file.
-func replaceFile(path string, data []byte) (err error) {
-	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*") // mode 0600
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, os.Remove(file.Name()))
-		}
-	}()
-	_, err = file.Write(data)
-	if err = errors.Join(err, file.Close()); err != nil {
-		return err
-	}
-	return os.Rename(file.Name(), path)
 }

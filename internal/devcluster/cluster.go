@@ -34,15 +34,15 @@ type Cluster struct {
 	dynamic   dynamic.Interface
 	probeAPI  *prober
 
-	etcd              *component
-	apiServer         *component
-	controllerManager *component // nil without Options.ControllerManager
+	etcd              *Program
+	apiServer         *Program
+	controllerManager *Program // nil without Options.ControllerManager
 
 	mu       sync.Mutex // never held while a program starts
 	stopped  bool
 	stopErr  error
-	programs []*component // of StartProgram
-	lent     []*port      // of ReservePort
+	programs []*Program // of StartProgram
+	lent     []*port    // of ReservePort
 }
 
 type ports struct {
@@ -129,23 +129,18 @@ func (c *Cluster) startPrograms(ctx context.Context, paths map[string]string) er
 	if err != nil {
 		return err
 	}
-	c.etcd = c.newComponent(etcdProgram, paths, c.etcdArgs(), func(ctx context.Context) error {
-		return etcdProbe.check(ctx, "/health")
-	})
-	c.apiServer = c.newComponent(apiServerProgram, paths, c.apiServerArgs(), c.apiReady)
-	for _, program := range []*component{c.etcd, c.apiServer} {
-		c.log("Starting %s (%s)", program.name, program.path)
-		if err := program.start(ctx, c.options.StartTimeout); err != nil {
-			return err
-		}
+	etcdReady := func(ctx context.Context) error { return etcdProbe.check(ctx, "/health") }
+	if err := c.startComponent(ctx, &c.etcd, etcdProgram, paths[etcdProgram], c.etcdArgs(), etcdReady); err != nil {
+		return err
 	}
-	if !c.options.ControllerManager {
-		return nil
+	err = c.startComponent(ctx, &c.apiServer, apiServerProgram, paths[apiServerProgram], c.apiServerArgs(), c.apiReady)
+	if err != nil || !c.options.ControllerManager {
+		return err
 	}
-	return c.startControllerManager(ctx, paths)
+	return c.startControllerManager(ctx, paths[controllerManagerProgram])
 }
 
-func (c *Cluster) startControllerManager(ctx context.Context, paths map[string]string) error {
+func (c *Cluster) startControllerManager(ctx context.Context, path string) error {
 	identity, err := c.User("system:kube-controller-manager")
 	if err != nil {
 		return err
@@ -158,28 +153,24 @@ func (c *Cluster) startControllerManager(ctx context.Context, paths map[string]s
 	if err != nil {
 		return err
 	}
-	c.controllerManager = c.newComponent(controllerManagerProgram, paths, c.controllerManagerArgs(kubeconfig),
-		func(ctx context.Context) error {
-			if err := probe.check(ctx, "/healthz"); err != nil {
-				return err
-			}
-			return c.probeAPI.check(ctx, "/api/v1/namespaces/default/serviceaccounts/default")
-		})
-	c.log("Starting %s (%s)", c.controllerManager.name, c.controllerManager.path)
-	return c.controllerManager.start(ctx, c.options.StartTimeout)
+	ready := func(ctx context.Context) error {
+		if err := probe.check(ctx, "/healthz"); err != nil {
+			return err
+		}
+		return c.probeAPI.check(ctx, "/api/v1/namespaces/default/serviceaccounts/default")
+	}
+	args := c.controllerManagerArgs(kubeconfig)
+	return c.startComponent(ctx, &c.controllerManager, controllerManagerProgram, path, args, ready)
 }
 
-func (c *Cluster) newComponent(
-	name string,
-	paths map[string]string,
-	args []string,
-	ready func(context.Context) error,
-) *component {
-	return &component{
-		name: name, path: paths[name], args: args, dir: c.dir, ready: ready, guard: c.guard,
-		logPath: filepath.Join(c.logDir(), name+".log"),
-		env:     []string{"GODEBUG="}, // fips140=only is for pinniped's programs: etcd derives IDs with SHA-1
-	}
+// startComponent starts a program of the control plane. started is the Cluster's field for it.
+func (c *Cluster) startComponent(
+	ctx context.Context, started **Program, name, path string, args []string, ready func(context.Context) error,
+) error {
+	c.log("Starting %s (%s)", name, path)
+	// fips140=only is for pinniped's programs: etcd derives IDs with SHA-1
+	*started = c.newProgram(ProgramOptions{Name: name, Path: path, Args: args, Env: []string{"GODEBUG="}, Ready: ready})
+	return (*started).start(ctx)
 }
 
 // apiReady is nil when the API server responds and has created the objects that clients rely on.
@@ -265,43 +256,34 @@ func (c *Cluster) release() error {
 
 // StopAPIServer stops the API server but not etcd. Clients get no connection until RestartAPIServer. It does nothing if
 // the API server is not running.
-func (c *Cluster) StopAPIServer() error { return c.apiServer.stop() }
+func (c *Cluster) StopAPIServer() error { return c.apiServer.Stop() }
 
 // StopEtcd stops etcd but not the API server, which then responds with errors or not at all until RestartEtcd. It does
 // nothing if etcd is not running.
-func (c *Cluster) StopEtcd() error { return c.etcd.stop() }
+func (c *Cluster) StopEtcd() error { return c.etcd.Stop() }
 
 // StopControllerManager stops the kube-controller-manager, which requires Options.ControllerManager. The cluster then
 // no longer signs certificates.
-func (c *Cluster) StopControllerManager() error { return c.controllerManager.stop() }
+func (c *Cluster) StopControllerManager() error { return c.controllerManager.Stop() }
 
 // RestartAPIServer stops the API server if it is running, starts it on the same port, and returns when it is ready.
 // Certificates and data are kept.
-func (c *Cluster) RestartAPIServer(ctx context.Context) error {
-	return c.restart(ctx, c.apiServer)
-}
+func (c *Cluster) RestartAPIServer(ctx context.Context) error { return c.apiServer.Restart(ctx) }
 
 // RestartEtcd stops etcd if it is running, and starts it with its data on the same port. It returns when etcd is ready
 // and, if the API server is running, when that is ready again.
 func (c *Cluster) RestartEtcd(ctx context.Context) error {
-	if err := c.restart(ctx, c.etcd); err != nil {
+	if err := c.etcd.Restart(ctx); err != nil {
 		return err
 	}
 	apiServer := c.apiServer.latest()
 	if !apiServer.running() {
 		return nil
 	}
-	if err := c.apiServer.waitReady(ctx, apiServer, c.options.StartTimeout); err != nil {
+	if err := c.apiServer.waitReady(ctx, apiServer); err != nil {
 		return fmt.Errorf("restarting etcd: the API server did not recover: %w", c.apiServer.explain(err, 0))
 	}
 	return nil
-}
-
-func (c *Cluster) restart(ctx context.Context, program *component) error {
-	if err := program.stop(); err != nil {
-		return err
-	}
-	return program.start(ctx, c.options.StartTimeout)
 }
 
 // Dir returns the cluster's directory.
@@ -333,4 +315,4 @@ func (c *Cluster) log(format string, args ...any) {
 }
 
 // APIServerPID returns the process ID of the kube-apiserver's latest start.
-func (c *Cluster) APIServerPID() int { return c.apiServer.latest().process.Process.Pid }
+func (c *Cluster) APIServerPID() int { return c.apiServer.PID() }

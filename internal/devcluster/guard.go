@@ -79,6 +79,3 @@ func (g *guard) dismiss() {
 	_ = g.pipe.Close()
 	_ = g.shell.Wait()
 }
-
-// terminate asks a program to end.
-func terminate(process *os.Process) error { return process.Signal(syscall.SIGTERM) }

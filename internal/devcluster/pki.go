@@ -4,8 +4,10 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -19,8 +21,6 @@ const (
 	certificateLifetime = 365 * 24 * time.Hour
 	serviceRange        = "10.0.0.0/24"
 	kubernetesServiceIP = "10.0.0.1" // the first address of serviceRange
-	adminName           = "admin"
-	adminGroup          = "system:masters"
 	kubeletClientName   = "kube-apiserver-kubelet-client"
 )
 
@@ -59,10 +59,7 @@ func newPKI(dir string, now time.Time) (*pki, error) {
 		}
 		*authority.ca = ca
 	}
-	if err := p.issueServing(now); err != nil {
-		return nil, err
-	}
-	if err := p.issueClients(now); err != nil {
+	if err := p.issue(now); err != nil {
 		return nil, err
 	}
 	clientKey, err := p.client.KeyPEM()
@@ -75,64 +72,60 @@ func newPKI(dir string, now time.Time) (*pki, error) {
 	return p, p.writeServiceAccountKey()
 }
 
-func (p *pki) issueServing(now time.Time) error {
+func (p *pki) issue(now time.Time) error {
 	loopback := []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}
-	apiServer, err := p.serving.IssueServing(certs.SANs{
-		DNSNames: []string{
-			"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc",
-			"kubernetes.default.svc.cluster.local",
+	for _, serving := range []struct {
+		ca          *certs.CA
+		file, whose string
+		names       certs.SANs
+	}{
+		{p.serving, "apiserver", "the API server's", certs.SANs{
+			DNSNames: []string{
+				"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc",
+				"kubernetes.default.svc.cluster.local",
+			},
+			IPAddresses: append([]net.IP{net.ParseIP(kubernetesServiceIP)}, loopback...),
+		}},
+		{p.etcd, "etcd", "etcd's", certs.SANs{DNSNames: []string{"localhost"}, IPAddresses: loopback}},
+	} {
+		pair, err := serving.ca.IssueServing(serving.names, now, certificateLifetime)
+		if err != nil {
+			return fmt.Errorf("issuing %s serving certificate: %w", serving.whose, err)
+		}
+		if err := p.writePair(serving.file, pair); err != nil {
+			return err
+		}
+	}
+	for _, client := range []struct {
+		pair       **certs.KeyPair
+		ca         *certs.CA
+		file, what string
+		identity   certs.ClientIdentity
+	}{
+		{
+			new(*certs.KeyPair), p.frontProxy, "front-proxy-client", "the front proxy's client certificate",
+			certs.ClientIdentity{Username: "front-proxy-client"},
 		},
-		IPAddresses: append([]net.IP{net.ParseIP(kubernetesServiceIP)}, loopback...),
-	}, now, certificateLifetime)
-	if err != nil {
-		return fmt.Errorf("issuing the API server's serving certificate: %w", err)
+		{&p.etcdClient, p.etcd, "etcd-client", "etcd's client certificate", certs.ClientIdentity{Username: "kube-apiserver"}},
+		{
+			new(*certs.KeyPair), p.client, "kubelet-client", "the client certificate for kubelets",
+			certs.ClientIdentity{Username: kubeletClientName},
+		},
+		{
+			&p.admin, p.client, "admin", "the admin's client certificate",
+			certs.ClientIdentity{Username: "admin", Groups: []string{"system:masters"}},
+		},
+	} {
+		pair, err := client.ca.IssueClient(client.identity, now, certificateLifetime)
+		if err != nil {
+			return fmt.Errorf("issuing %s: %w", client.what, err)
+		}
+		if err := p.writePair(client.file, pair); err != nil {
+			return err
+		}
+		*client.pair = pair
 	}
-	etcd, err := p.etcd.IssueServing(
-		certs.SANs{DNSNames: []string{"localhost"}, IPAddresses: loopback},
-		now,
-		certificateLifetime,
-	)
-	if err != nil {
-		return fmt.Errorf("issuing etcd's serving certificate: %w", err)
-	}
-	if err := p.writePair("apiserver", apiServer); err != nil {
-		return err
-	}
-	return p.writePair("etcd", etcd)
-}
-
-func (p *pki) issueClients(now time.Time) error {
-	frontProxy, err := p.frontProxy.IssueClient(
-		certs.ClientIdentity{Username: "front-proxy-client"},
-		now,
-		certificateLifetime,
-	)
-	if err != nil {
-		return fmt.Errorf("issuing the front proxy's client certificate: %w", err)
-	}
-	p.etcdClient, err = p.etcd.IssueClient(certs.ClientIdentity{Username: "kube-apiserver"}, now, certificateLifetime)
-	if err != nil {
-		return fmt.Errorf("issuing etcd's client certificate: %w", err)
-	}
-	kubelet, err := p.client.IssueClient(certs.ClientIdentity{Username: kubeletClientName}, now, certificateLifetime)
-	if err != nil {
-		return fmt.Errorf("issuing the client certificate for kubelets: %w", err)
-	}
-	if err := p.writePair("kubelet-client", kubelet); err != nil {
-		return err
-	}
-	p.admin, err = p.client.IssueClient(
-		certs.ClientIdentity{Username: adminName, Groups: []string{adminGroup}},
-		now,
-		certificateLifetime,
-	)
-	if err != nil {
-		return fmt.Errorf("issuing the admin's client certificate: %w", err)
-	}
-	if err := p.writePair("front-proxy-client", frontProxy); err != nil {
-		return err
-	}
-	return p.writePair("etcd-client", p.etcdClient)
+	return nil
 }
 
 // writeServiceAccountKey writes a new key pair that signs and verifies service account tokens.
@@ -172,4 +165,39 @@ func (p *pki) write(name string, data []byte) error {
 		return fmt.Errorf("writing the cluster's keys and certificates: %w", err)
 	}
 	return nil
+}
+
+// KubeletHostname is the Hostname address that a Node must have so that the API server calls a kubelet on this machine.
+const KubeletHostname = "localhost"
+
+// KubeletTLS returns a configuration for a server that the cluster's API server calls as a kubelet. Only the API server
+// can connect, because a kubelet starts programs for its clients.
+func (c *Cluster) KubeletTLS() (*tls.Config, error) {
+	pair, err := c.pki.serving.IssueServing(
+		certs.SANs{DNSNames: []string{KubeletHostname}},
+		time.Now(),
+		certificateLifetime,
+	)
+	if err != nil {
+		return nil, fmt.Errorf("issuing a kubelet's serving certificate: %w", err)
+	}
+	certificate, err := tls.X509KeyPair(pair.CertPEM, pair.KeyPEM)
+	if err != nil {
+		return nil, fmt.Errorf("reading a kubelet's serving certificate: %w", err)
+	}
+	clients := x509.NewCertPool()
+	clients.AppendCertsFromPEM(c.pki.client.CertPEM())
+	return &tls.Config{
+		Certificates: []tls.Certificate{certificate},
+		ClientAuth:   tls.RequireAndVerifyClientCert,
+		ClientCAs:    clients,
+		MinVersion:   tls.VersionTLS13,
+		VerifyConnection: func(state tls.ConnectionState) error {
+			// The same CA issues the users' certificates.
+			if state.PeerCertificates[0].Subject.CommonName != kubeletClientName {
+				return errors.New("only the API server may call a kubelet")
+			}
+			return nil
+		},
+	}, nil
 }

@@ -19,9 +19,10 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/dynamic"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+	"k8s.io/kube-aggregator/pkg/apis/apiregistration/v1/helper"
+	apiregistrationv1client "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/typed/apiregistration/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
@@ -88,9 +89,6 @@ type Agent struct {
 
 // ProxyAddress returns the address of this replica's impersonation proxy: 127.0.0.1:PORT.
 func (a *Agent) ProxyAddress() string { return loopback(a.ProxyPort) }
-
-// APIAddress returns the address of this replica's Concierge APIs: 127.0.0.1:PORT.
-func (a *Agent) APIAddress() string { return loopback(a.APIPort) }
 
 // MetricsAddress returns the address of this replica's metrics and profiles: 127.0.0.1:PORT.
 func (a *Agent) MetricsAddress() string { return loopback(a.MetricsPort) }
@@ -178,33 +176,20 @@ func (i *Installation) PointAt(ctx context.Context, agent *Agent) error {
 
 // WaitAvailable waits until the API server reports the aggregated APIs as available, or ctx ends.
 func (i *Installation) WaitAvailable(ctx context.Context) error {
-	client, err := dynamic.NewForConfig(i.Cluster.AdminConfig())
+	client, err := apiregistrationv1client.NewForConfig(i.Cluster.AdminConfig())
 	if err != nil {
 		return fmt.Errorf("creating a client: %w", err)
 	}
-	services := client.Resource(
-		schema.GroupVersionResource{Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices"},
-	)
 	for _, name := range aggregated {
 		err := wait.PollUntilContextCancel(ctx, 50*time.Millisecond, true, func(ctx context.Context) (bool, error) {
-			service, err := services.Get(ctx, name, metav1.GetOptions{})
-			return err == nil && available(service), nil
+			service, err := client.APIServices().Get(ctx, name, metav1.GetOptions{})
+			return err == nil && helper.IsAPIServiceConditionTrue(service, apiregistrationv1.Available), nil
 		})
 		if err != nil {
 			return fmt.Errorf("waiting for APIService %q: %w", name, err)
 		}
 	}
 	return nil
-}
-
-func available(service *unstructured.Unstructured) bool {
-	conditions, _, _ := unstructured.NestedSlice(service.Object, "status", "conditions")
-	for _, item := range conditions {
-		if condition, ok := item.(map[string]any); ok && condition["type"] == "Available" {
-			return condition["status"] == "True"
-		}
-	}
-	return false
 }
 
 // Ready returns nil when the replica's readiness probe succeeds.
@@ -219,7 +204,7 @@ func (a *Agent) probe(ctx context.Context, path string) error {
 		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}, //nolint:gosec // see above
 		DisableKeepAlives: true,
 	}}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+a.APIAddress()+path, nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+loopback(a.APIPort)+path, nil)
 	if err != nil {
 		return err
 	}
@@ -280,13 +265,7 @@ func (i *Installation) StartLocalUsers(ctx context.Context) (*LocalUsers, error)
 			"local-user-authenticator", "--kubeconfig=" + kubeconfig, "--namespace=" + LocalUserNamespace,
 			"--listen-address=" + loopback(port), "--serving-name=localhost",
 		},
-		Ready: func(ctx context.Context) error {
-			connection, err := (&net.Dialer{}).DialContext(ctx, "tcp", loopback(port))
-			if err != nil {
-				return err
-			}
-			return connection.Close()
-		},
+		Ready: devcluster.Listening(loopback(port)),
 	})
 	if err != nil {
 		return nil, err

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"net"
@@ -51,40 +50,24 @@ func (p *PKI) Issue(name, host string) (*x509.Certificate, error) {
 	if err != nil {
 		return nil, fmt.Errorf("writing a certificate: %w", err)
 	}
-	block, _ := pem.Decode(pair.CertPEM)
-	return x509.ParseCertificate(block.Bytes)
+	parsed, _ := certs.ParseBundle(pair.CertPEM)
+	return parsed[0], nil
 }
 
-// presented returns the certificate that address serves to a client that trusts the PKI.
-func (p *PKI) presented(ctx context.Context, address string) (*x509.Certificate, error) {
+// Presents returns nil if address serves want to a client that trusts the PKI.
+func (p *PKI) Presents(ctx context.Context, address string, want *x509.Certificate) error {
 	roots := x509.NewCertPool()
 	roots.AddCert(p.ca.Certificate())
 	dialer := &tls.Dialer{Config: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}
 	connection, err := dialer.DialContext(ctx, "tcp", address)
 	if err != nil {
-		return nil, fmt.Errorf("connecting to %s: %w", address, err)
+		return fmt.Errorf("connecting to %s: %w", address, err)
 	}
-	defer connection.Close() //nolint:errcheck // only the handshake matters
-	secure, ok := connection.(*tls.Conn)
-	if !ok {
-		return nil, fmt.Errorf("a TLS connection of type %T", connection)
-	}
-	return secure.ConnectionState().PeerCertificates[0], nil
-}
-
-// Presents returns nil if address serves want.
-func (p *PKI) Presents(ctx context.Context, address string, want *x509.Certificate) error {
-	got, err := p.presented(ctx, address)
-	if err != nil {
-		return err
-	}
+	defer connection.Close()                                            //nolint:errcheck // only the handshake matters
+	got := connection.(*tls.Conn).ConnectionState().PeerCertificates[0] // a tls.Dialer returns nothing else
 	if !got.Equal(want) {
-		return fmt.Errorf(
-			"%s presents the certificate with serial number %x, not %x",
-			address,
-			got.SerialNumber,
-			want.SerialNumber,
-		)
+		return fmt.Errorf("%s presents the certificate with serial number %x, not %x",
+			address, got.SerialNumber, want.SerialNumber)
 	}
 	return nil
 }

@@ -81,13 +81,7 @@ func (e *environment) startBaseline(ctx context.Context) (*baselineProcess, erro
 	}
 	program, err := e.Cluster.StartProgram(ctx, devcluster.ProgramOptions{
 		Name: "baseline", Path: self, Env: append([]string{baselineVariable + "=" + path}, e.AgentEnv...),
-		Ready: func(ctx context.Context) error {
-			conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", config.Listen)
-			if err != nil {
-				return err
-			}
-			return conn.Close()
-		},
+		Ready: devcluster.Listening(config.Listen),
 	})
 	if err != nil {
 		return nil, err

@@ -14,9 +14,9 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	appsv1 "k8s.io/api/apps/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -264,18 +264,12 @@ func (e *environment) fill(ctx context.Context) error {
 
 // createAll creates n objects, several at a time.
 func (e *environment) createAll(ctx context.Context, n int, object func(int) *corev1.ConfigMap) error {
-	const atOnce = 8
-	errs := make([]error, atOnce)
-	var creating sync.WaitGroup
-	for worker := range atOnce {
-		creating.Go(func() {
-			for i := worker; i < n && errs[worker] == nil; i += atOnce {
-				errs[worker] = e.createConfigMap(ctx, object(i))
-			}
-		})
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(8)
+	for i := range n {
+		group.Go(func() error { return e.createConfigMap(ctx, object(i)) })
 	}
-	creating.Wait()
-	return errors.Join(errs...)
+	return group.Wait()
 }
 
 func (e *environment) createConfigMap(ctx context.Context, object *corev1.ConfigMap) error {

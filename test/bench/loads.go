@@ -1,12 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -71,10 +73,7 @@ func repeat(workers int, keepAlive bool, what func() (request, error)) func(
 	context.Context, *environment, *target,
 ) (measurement, func(), error) {
 	return func(_ context.Context, e *environment, t *target) (measurement, func(), error) {
-		n := workers
-		if n == 0 {
-			n = e.options.workers
-		}
+		n := cmp.Or(workers, e.options.workers)
 		r, err := what()
 		if err != nil {
 			return nil, nil, err
@@ -138,46 +137,38 @@ func (e *environment) loop(
 			})
 		}
 		group.Wait()
-		var all []time.Duration
-		for _, some := range latencies {
-			all = append(all, some...)
-		}
-		return all, context.Cause(ctx)
+		return slices.Concat(latencies...), context.Cause(ctx)
 	})
 }
 
 // account measures the duration of work and the CPU time of the processes. work returns the latency of each operation.
 func (e *environment) account(t *target, workers int, work func() ([]time.Duration, error)) (sample, error) {
 	s := sample{workers: workers}
-	server, err := cpuTime(e.Cluster.APIServerPID())
+	serverBefore, proxyBefore, err := e.cpuTimes(t)
 	if err != nil {
 		return s, err
-	}
-	var proxy time.Duration
-	if t.process != nil {
-		if proxy, err = cpuTime(t.process.PID()); err != nil {
-			return s, err
-		}
 	}
 	began := time.Now()
 	if s.latencies, err = work(); err != nil {
 		return s, err
 	}
 	s.elapsed, s.operations = time.Since(began), len(s.latencies)
-	after, err := cpuTime(e.Cluster.APIServerPID())
-	if err != nil {
+	server, proxy, err := e.cpuTimes(t)
+	if err != nil || t.process == nil {
+		s.serverCPU = server - serverBefore
 		return s, err
 	}
-	s.serverCPU = after - server
-	if t.process == nil {
-		return s, nil
-	}
-	if after, err = cpuTime(t.process.PID()); err != nil {
-		return s, err
-	}
-	s.proxyCPU = after - proxy
+	s.serverCPU, s.proxyCPU = server-serverBefore, proxy-proxyBefore
 	s.memory, _, err = residentMemory(t.process.PID())
 	return s, err
+}
+
+// cpuTimes returns the CPU time of the API server, and that of the proxy if there is one.
+func (e *environment) cpuTimes(t *target) (server, proxy time.Duration, err error) {
+	if server, err = cpuTime(e.Cluster.APIServerPID()); err == nil && t.process != nil {
+		proxy, err = cpuTime(t.process.PID())
+	}
+	return server, proxy, err
 }
 
 // startExec runs "true" in a pod of a simulated node.

@@ -28,10 +28,8 @@ func Issuer(
 // ProxyStrategy returns a successful impersonation proxy at endpoint, with the CA bundle (PEM) published.
 func ProxyStrategy(endpoint string, caBundle []byte) configv1alpha1.CredentialIssuerStrategy {
 	return configv1alpha1.CredentialIssuerStrategy{
-		Type:    configv1alpha1.StrategyImpersonationProxy,
-		Status:  configv1alpha1.StrategySuccess,
-		Reason:  configv1alpha1.ReasonListening,
-		Message: "impersonation proxy is ready to accept client connections",
+		Type: configv1alpha1.StrategyImpersonationProxy, Status: configv1alpha1.StrategySuccess,
+		Reason: configv1alpha1.ReasonListening, Message: "impersonation proxy is ready to accept client connections",
 		Frontend: &configv1alpha1.CredentialIssuerFrontend{
 			Type: configv1alpha1.FrontendImpersonationProxy,
 			ImpersonationProxyInfo: &configv1alpha1.ImpersonationProxyInfo{
@@ -44,10 +42,8 @@ func ProxyStrategy(endpoint string, caBundle []byte) configv1alpha1.CredentialIs
 // TokenStrategy returns a successful TokenCredentialRequest API at server.
 func TokenStrategy(server string, caBundle []byte) configv1alpha1.CredentialIssuerStrategy {
 	return configv1alpha1.CredentialIssuerStrategy{
-		Type:    configv1alpha1.StrategyKubeClusterSigningCertificate,
-		Status:  configv1alpha1.StrategySuccess,
-		Reason:  configv1alpha1.ReasonFetchedKey,
-		Message: "key was fetched successfully",
+		Type: configv1alpha1.StrategyKubeClusterSigningCertificate, Status: configv1alpha1.StrategySuccess,
+		Reason: configv1alpha1.ReasonFetchedKey, Message: "key was fetched successfully",
 		Frontend: &configv1alpha1.CredentialIssuerFrontend{
 			Type: configv1alpha1.FrontendTokenCredentialRequestAPI,
 			TokenCredentialRequestAPIInfo: &configv1alpha1.TokenCredentialRequestAPIInfo{
@@ -72,10 +68,7 @@ func FailedStrategy(
 	message string,
 ) configv1alpha1.CredentialIssuerStrategy {
 	return configv1alpha1.CredentialIssuerStrategy{
-		Type:    kind,
-		Status:  configv1alpha1.StrategyError,
-		Reason:  reason,
-		Message: message,
+		Type: kind, Status: configv1alpha1.StrategyError, Reason: reason, Message: message,
 	}
 }
 

@@ -6,26 +6,34 @@
 package discoverytest
 
 import (
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
+	"log"
 	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/utils/ptr"
 
 	"github.com/pinniped-toolkit/pinniped/pkg/apis"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	identityv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/identity/v1alpha1"
+	loginv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/login/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
@@ -112,14 +120,10 @@ func NewServing(suffix string, ca *certs.CA, serving *certs.KeyPair) (*Server, e
 	clientCAs.AddCert(signer.Certificate())
 	s.http = httptest.NewUnstartedServer(http.HandlerFunc(s.serve))
 	s.http.TLS = &tls.Config{
-		Certificates: []tls.Certificate{
-			pair,
-		},
-		ClientAuth: tls.VerifyClientCertIfGiven,
-		ClientCAs:  clientCAs,
-		MinVersion: tls.VersionTLS12,
+		Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12,
+		ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: clientCAs,
 	}
-	s.http.Config.ErrorLog = discardLog()
+	s.http.Config.ErrorLog = log.New(io.Discard, "", 0)
 	s.http.StartTLS()
 	s.URL = s.http.URL
 	return s, nil
@@ -397,10 +401,10 @@ func (s *Server) apply(w http.ResponseWriter, r *http.Request, object map[string
 		fail(w, http.StatusConflict, "Conflict", "Apply failed with 1 conflict", nil)
 		return
 	}
-	merged := merge(object, applied)
+	merged := Merge(object, applied)
 	parts := strings.Split(r.URL.Path, "/")
 	if at := slices.Index(parts, "namespaces"); object == nil && at > 0 {
-		merged = merge(merged, map[string]any{"metadata": map[string]any{"namespace": parts[at+1]}})
+		merged = Merge(merged, map[string]any{"metadata": map[string]any{"namespace": parts[at+1]}})
 	}
 	if r.URL.Query().Get("dryRun") == "" {
 		s.objects[r.URL.Path] = merged
@@ -408,22 +412,21 @@ func (s *Server) apply(w http.ResponseWriter, r *http.Request, object map[string
 	answer(w, http.StatusOK, merged)
 }
 
-func merge(into, from map[string]any) map[string]any {
+// Merge applies a JSON merge patch (RFC 7396) to a copy of into.
+func Merge(into, patch map[string]any) map[string]any {
 	merged := maps.Clone(into)
 	if merged == nil {
 		merged = map[string]any{}
 	}
-	for key, value := range from {
+	for key, value := range patch {
 		if value == nil {
 			delete(merged, key)
-			continue
+		} else if nested, ok := value.(map[string]any); ok {
+			old, _ := merged[key].(map[string]any)
+			merged[key] = Merge(old, nested)
+		} else {
+			merged[key] = value
 		}
-		nested, ok := value.(map[string]any)
-		if old, both := merged[key].(map[string]any); ok && both {
-			merged[key] = merge(old, nested)
-			continue
-		}
-		merged[key] = value
 	}
 	return merged
 }
@@ -433,4 +436,113 @@ func (s *Server) SetUser(token string, user User) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.Users[token] = user
+}
+
+// accountToken is the prefix of tokens of users' service accounts.
+const accountToken = "token-of-service-account:"
+
+// exchange handles a TokenCredentialRequest: a client certificate for a token in Users, if the authenticator exists.
+func (s *Server) exchange(w http.ResponseWriter, body []byte) {
+	if len(s.failures) > 0 {
+		code := s.failures[0]
+		s.failures = s.failures[1:]
+		w.Header().Set("Retry-After", "0")
+		w.Header().Set("Audit-Id", "audit-1")
+		fail(w, code, "", "try again", nil)
+		return
+	}
+	var request loginv1alpha1.TokenCredentialRequest
+	if err := json.Unmarshal(body, &request); err != nil || request.APIVersion != s.groups.Login.String() {
+		fail(w, http.StatusBadRequest, "BadRequest", "not a TokenCredentialRequest", nil)
+		return
+	}
+	reference := request.Spec.Authenticator
+	group := ptr.Deref(reference.APIGroup, "")
+	path := fmt.Sprintf("/apis/%s/%s/%ss/%s",
+		group, s.groups.Authentication.Version, strings.ToLower(reference.Kind), reference.Name)
+	user, known := s.Users[request.Spec.Token]
+	strategy := request.Spec.Strategy
+	if !known && s.Login != nil {
+		user, known = s.Login(request.Spec.Token)
+	}
+	request.Spec = loginv1alpha1.TokenCredentialRequestSpec{}
+	if _, exists := s.objects[path]; !known || !exists || group != s.groups.Authentication.Group {
+		request.Status.Message = ptr.To("authentication failed")
+		answer(w, http.StatusCreated, request)
+		return
+	}
+	if strategy == string(configv1alpha1.StrategyServiceAccountToken) {
+		request.Status.Credential = &loginv1alpha1.ClusterCredential{
+			ExpirationTimestamp: metav1.NewTime(time.Now().Add(10 * time.Minute)),
+			Token:               accountToken + user.Name,
+			RequestHeaders:      map[string][]string{"Impersonate-User": {user.Name}, "Impersonate-Group": user.Groups},
+		}
+		answer(w, http.StatusCreated, request)
+		return
+	}
+	pair, err := s.signer.IssueClient(
+		certs.ClientIdentity{Username: user.Name, Groups: user.Groups},
+		time.Now(),
+		5*time.Minute,
+	)
+	if err != nil {
+		fail(w, http.StatusInternalServerError, "InternalError", err.Error(), nil)
+		return
+	}
+	parsed, _ := certs.ParseBundle(pair.CertPEM)
+	s.issued = append(s.issued, parsed[0].SerialNumber.String())
+	request.Status.Credential = &loginv1alpha1.ClusterCredential{
+		ExpirationTimestamp:   metav1.NewTime(pair.NotAfter),
+		ClientCertificateData: string(pair.CertPEM),
+		ClientKeyData:         string(pair.KeyPEM),
+	}
+	answer(w, http.StatusCreated, request)
+}
+
+func (s *Server) whoAmI(w http.ResponseWriter, r *http.Request) {
+	user := s.identify(r)
+	if user.Name == "system:anonymous" && r.Header.Get("Authorization") != "" {
+		fail(w, http.StatusUnauthorized, "Unauthorized", "Unauthorized", nil)
+		return
+	}
+	result := identityv1alpha1.WhoAmIRequest{
+		TypeMeta: metav1.TypeMeta{APIVersion: s.groups.Identity.String(), Kind: "WhoAmIRequest"},
+	}
+	result.Status.KubernetesUserInfo.User = identityv1alpha1.UserInfo{Username: user.Name, Groups: user.Groups}
+	answer(w, http.StatusCreated, result)
+}
+
+// identify returns the user who sent the request.
+func (s *Server) identify(r *http.Request) User {
+	if certificates := r.TLS.PeerCertificates; len(certificates) > 0 {
+		subject := certificates[0].Subject
+		return User{Name: subject.CommonName, Groups: append(subject.Organization, "system:authenticated")}
+	}
+	if account, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "+accountToken); ok {
+		if r.Header.Get("Impersonate-User") != account {
+			return User{Name: "system:serviceaccount:users:" + account, Groups: []string{"system:serviceaccounts"}}
+		}
+		return User{Name: account, Groups: append(r.Header.Values("Impersonate-Group"), "system:authenticated")}
+	}
+	if r.Header.Get("Authorization") == "Bearer "+Admin {
+		return User{Name: "admin", Groups: []string{"system:masters", "system:authenticated"}}
+	}
+	return User{Name: "system:anonymous", Groups: []string{"system:unauthenticated"}}
+}
+
+func answer(w http.ResponseWriter, code int, object any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(object) // the client is gone if this fails
+}
+
+func fail(w http.ResponseWriter, code int, reason, message string, details map[string]any) {
+	status := map[string]any{
+		"kind": "Status", "apiVersion": "v1", "metadata": map[string]any{},
+		"status": "Failure", "message": message, "reason": cmp.Or(reason, strconv.Itoa(code)), "code": code,
+	}
+	if details != nil {
+		status["details"] = details
+	}
+	answer(w, code, status)
 }

@@ -3,7 +3,7 @@
 package iptlstest
 
 import (
-	"crypto/x509"
+	"cmp"
 	"encoding/base64"
 	"net"
 	"slices"
@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -137,13 +137,13 @@ func (w *World) DualTrust(t *testing.T) {
 	t.Helper()
 	c := w.Cluster
 	oldPair := w.Proxy.pair.Load()
-	oldBundle := w.published(t).Bundle
+	oldBundle := w.published().Bundle
 	w.RecordSince(t, time.Now().Add(-time.Hour))
 	c.AfterApply = func(c *Cluster) {
 		pair, bundle := w.configured(t)
 		chain, _ := certs.ParseBundle(pair.CertPEM)
 		history := must.Get(serving.Read(c.Revisions.Data))(t)
-		judged := serving.Judge(serving.Effect(history, serving.Served{Chain: w.published(t).Chain},
+		judged := serving.Judge(serving.Effect(history, serving.Served{Chain: w.published().Chain},
 			serving.Served{Chain: chain}, time.Now()))
 		tls := c.Issuer.Spec.ImpersonationProxy.TLS
 		c.Issuer.Status.Transition = nil
@@ -189,7 +189,7 @@ func (w *World) RecordSince(t *testing.T, since time.Time) {
 		}
 	}
 	history := must.Get(serving.Read(c.Revisions.Data))(t)
-	history = must.Get(history.Append(w.published(t), since, serving.DefaultRetention))(t)
+	history = must.Get(history.Append(w.published(), since, serving.DefaultRetention))(t)
 	if current := history.Current(); current != nil { // it has clients
 		history, _ = history.Used(current.ID, "", since)
 	}
@@ -203,19 +203,15 @@ func (w *World) RecordSince(t *testing.T, since time.Time) {
 }
 
 // published returns what is currently published and presented.
-func (w *World) published(t *testing.T) serving.Published {
-	t.Helper()
+func (w *World) published() serving.Published {
 	spec := w.Cluster.Issuer.Spec.ImpersonationProxy
 	now := serving.Published{Change: serving.Change{
-		Outcome: serving.OutcomeInService,
+		Outcome: cmp.Or(w.Outcome, serving.OutcomeInService),
 		Spec: &serving.RevisionSpec{
 			TLS: spec.TLS, ExternalEndpoint: spec.ExternalEndpoint, LoadBalancerIP: spec.Service.LoadBalancerIP,
 			ServiceType: spec.Service.Type,
 		},
 	}}
-	if w.Outcome != "" {
-		now.Change.Outcome = w.Outcome
-	}
 	if w.Cluster.Issuer.Status.Transition != nil {
 		now.Change.Outcome = serving.OutcomePrepared
 	}
@@ -225,10 +221,7 @@ func (w *World) published(t *testing.T) serving.Published {
 			now.Bundle, _ = base64.StdEncoding.DecodeString(strategy.Frontend.ImpersonationProxyInfo.CertificateAuthorityData)
 		}
 	}
-	for _, der := range w.Proxy.certificate.Load().Certificate {
-		cert := must.Get(x509.ParseCertificate(der))(t)
-		now.Chain = append(now.Chain, cert)
-	}
+	now.Chain, _ = certs.ParseBundle(w.Proxy.pair.Load().CertPEM)
 	return now
 }
 
@@ -292,12 +285,10 @@ func (w *World) SecretHas(t *testing.T, pair *certs.KeyPair) {
 		t.Error("there is no Secret")
 		return
 	}
-	want := map[string]string{"tls.crt": string(pair.CertPEM), "tls.key": string(pair.KeyPEM)}
-	got := map[string]string{}
-	for _, key := range []string{"tls.crt", "tls.key"} {
-		got[key] = string(w.Cluster.TLSSecret.Data[key])
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
+	data := w.Cluster.TLSSecret.Data
+	want := []string{string(pair.CertPEM), string(pair.KeyPEM)}
+	got := []string{string(data["tls.crt"]), string(data["tls.key"])}
+	if diff := gocmp.Diff(want, got); diff != "" {
 		t.Errorf("the Secret (-want +got):\n%s", diff)
 	}
 }
@@ -322,10 +313,5 @@ func (w *World) Share(secretName string, targets ...string) {
 
 // HasRead reports whether a Secret was read.
 func (w *World) HasRead(name string) bool {
-	for _, read := range w.Cluster.SecretsRead {
-		if read == name {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(w.Cluster.SecretsRead, name)
 }

@@ -39,10 +39,7 @@ func (r *Run) Check(t *testing.T, code int, parts ...string) {
 	if got := ui.ExitCodeOf(r.Err); got != code {
 		t.Errorf("exit code %d (%v), want %d", got, r.Err, code)
 	}
-	all := r.ErrOut.String() + r.Out.String()
-	if r.Err != nil {
-		all += r.Err.Error() + "\n" + ui.HintOf(r.Err)
-	}
+	all := r.all()
 	for step := range strings.Lines(r.ErrOut.String()) {
 		if cause := causeOf(r.Err); cause != "" && strings.HasPrefix(step, "✗") && strings.Contains(step, cause) {
 			t.Errorf("step %q says %q, and so does the error", step, cause)
@@ -90,14 +87,19 @@ func causeOf(err error) string {
 	return cause
 }
 
-// Lacks checks that part does not occur in the output, the error or its hint.
-func (r *Run) Lacks(t *testing.T, part string) {
-	t.Helper()
+// all returns the output, the error and its hint.
+func (r *Run) all() string {
 	all := r.ErrOut.String() + r.Out.String()
 	if r.Err != nil {
 		all += r.Err.Error() + "\n" + ui.HintOf(r.Err)
 	}
-	if strings.Contains(all, part) {
+	return all
+}
+
+// Lacks checks that part does not occur in the output, the error or its hint.
+func (r *Run) Lacks(t *testing.T, part string) {
+	t.Helper()
+	if all := r.all(); strings.Contains(all, part) {
 		t.Errorf("something says %q:\n%s", part, all)
 	}
 }

@@ -5,16 +5,21 @@
 package oidctest
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"io"
 	"log"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -255,10 +260,10 @@ func (i *Issuer) discovery(w http.ResponseWriter) {
 		"revocation_endpoint":                   i.URL + "/revoke",
 		"id_token_signing_alg_values_supported": []string{"RS256"},
 		"response_types_supported":              []string{"code"},
-		"subject_types_supported": []string{
-			"public",
-		},
-		"scopes_supported": []string{"openid", "offline_access", "username", "groups", "pinniped:request-audience"},
+		"subject_types_supported":               []string{"public"},
+		"scopes_supported": strings.Fields(
+			"openid offline_access username groups pinniped:request-audience",
+		),
 	}
 	if i.FormPost {
 		document["response_modes_supported"] = []string{"query", "form_post"}
@@ -268,11 +273,7 @@ func (i *Issuer) discovery(w http.ResponseWriter) {
 			"pinniped_identity_providers_endpoint": i.URL + "/identity-providers",
 		}
 	}
-	for name, value := range i.Metadata {
-		if document[name] = value; value == nil {
-			delete(document, name)
-		}
-	}
+	override(document, i.Metadata)
 	answer(w, http.StatusOK, document)
 }
 
@@ -317,25 +318,14 @@ func (i *Issuer) session(nonce string) *openid.DefaultSession {
 	session.Subject = "subject-of-" + i.User
 	now := time.Now().UTC()
 	session.Claims = &jwt.IDTokenClaims{
-		Subject:     session.Subject,
-		Nonce:       nonce,
-		RequestedAt: now,
-		IssuedAt:    now,
-		AuthTime:    now,
-		ExpiresAt:   now.Add(i.idLifetime()),
-		Extra:       map[string]any{"username": i.User, "groups": []string{"developers"}},
+		Subject: session.Subject, Nonce: nonce, RequestedAt: now, IssuedAt: now, AuthTime: now,
+		ExpiresAt: now.Add(cmp.Or(i.IDLifetime, time.Hour)),
+		Extra:     map[string]any{"username": i.User, "groups": []string{"developers"}},
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	session.Headers = &jwt.Headers{Extra: map[string]any{"kid": i.keyID}}
 	return session
-}
-
-func (i *Issuer) idLifetime() time.Duration {
-	if i.IDLifetime == 0 {
-		return time.Hour
-	}
-	return i.IDLifetime
 }
 
 func (i *Issuer) token(w http.ResponseWriter, r *http.Request) {
@@ -410,7 +400,7 @@ func (i *Issuer) sign(audience, nonce string) (string, error) {
 	now := i.now()
 	claims := map[string]any{
 		"iss": i.URL, "aud": audience, "sub": "subject-of-" + i.User, "username": i.User,
-		"iat": now.Unix(), "exp": now.Add(i.idLifetime()).Unix(),
+		"iat": now.Unix(), "exp": now.Add(cmp.Or(i.IDLifetime, time.Hour)).Unix(),
 	}
 	if nonce != "" {
 		claims["nonce"] = nonce
@@ -418,12 +408,14 @@ func (i *Issuer) sign(audience, nonce string) (string, error) {
 	if i.AuthorizedParty != "" {
 		claims["azp"] = i.AuthorizedParty
 	}
-	for name, value := range i.Claims {
-		if claims[name] = value; value == nil {
-			delete(claims, name)
-		}
-	}
+	override(claims, i.Claims)
 	return josejwt.Signed(signer).Claims(claims).Serialize()
+}
+
+// override replaces fields; a nil value removes one.
+func override(fields, by map[string]any) {
+	maps.Copy(fields, by)
+	maps.DeleteFunc(fields, func(_ string, value any) bool { return value == nil })
 }
 
 func answer(w http.ResponseWriter, code int, value any) {
@@ -434,4 +426,94 @@ func answer(w http.ResponseWriter, code int, value any) {
 
 func problem(w http.ResponseWriter, code, description string) {
 	answer(w, http.StatusBadRequest, map[string]string{"error": code, "error_description": description})
+}
+
+// ApproveDevices approves every pending device code, as the user.
+func (i *Issuer) ApproveDevices() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for code := range i.devices {
+		i.devices[code] = true
+	}
+}
+
+func (i *Issuer) device(w http.ResponseWriter) {
+	code := rand.Text()
+	i.mu.Lock()
+	i.devices[code] = false
+	i.mu.Unlock()
+	answer(w, http.StatusOK, map[string]any{
+		"device_code": code, "user_code": "WDJB-MJHT", "verification_uri": i.URL + "/enter",
+		"verification_uri_complete": i.URL + "/enter?user_code=WDJB-MJHT", "expires_in": 60, "interval": 1,
+	})
+}
+
+func (i *Issuer) deviceToken(w http.ResponseWriter, r *http.Request) {
+	i.mu.Lock()
+	approved, known := i.devices[r.PostForm.Get("device_code")]
+	i.mu.Unlock()
+	switch {
+	case !known:
+		problem(w, "expired_token", "")
+		return
+	case !approved:
+		problem(w, "authorization_pending", "")
+		return
+	}
+	token, err := i.sign(ClientID, "")
+	if err != nil {
+		problem(w, "server_error", err.Error())
+		return
+	}
+	answer(
+		w,
+		http.StatusOK,
+		map[string]any{"access_token": rand.Text(), "token_type": "Bearer", "expires_in": 300, "id_token": token},
+	)
+}
+
+// Browse is a user's browser: it opens address, follows redirects, submits forms, and returns the text of the last
+// page. It trusts the CA bundle (PEM).
+func Browse(ctx context.Context, caBundle []byte, address string) (string, error) {
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(caBundle)
+	client := &http.Client{
+		Transport: &http.Transport{
+			TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
+		},
+		Timeout: 30 * time.Second,
+	}
+	defer client.CloseIdleConnections()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	if err != nil {
+		return "", err
+	}
+	text, err := fetch(client, request)
+	if err != nil {
+		return "", err
+	}
+	action := regexp.MustCompile(`<form method="post" action="([^"]*)">`).FindStringSubmatch(text)
+	if action == nil {
+		return text, nil
+	}
+	form := url.Values{}
+	for _, field := range regexp.MustCompile(`name="([^"]*)" value="([^"]*)"`).FindAllStringSubmatch(text, -1) {
+		form.Set(field[1], field[2])
+	}
+	request, err = http.NewRequestWithContext(ctx, http.MethodPost, action[1], strings.NewReader(form.Encode()))
+	if err != nil {
+		return "", err
+	}
+	request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	return fetch(client, request)
+}
+
+func fetch(client *http.Client, request *http.Request) (string, error) {
+	response, err := client.Do(request)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = response.Body.Close() }()
+	text, err := io.ReadAll(response.Body)
+	return string(text), err
 }

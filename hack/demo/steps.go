@@ -182,3 +182,129 @@ cksum ca-in-kubeconfig.pem ca-in-status.pem `+scenario.CAFile); err != nil {
 	d.Checked("all three are the same")
 	return nil
 }
+
+const servingSecret = "impersonation-proxy-tls-serving-cert"
+
+// makeCertificate issues a certificate with the PKI.
+func (d *demo) makeCertificate(ctx context.Context) (err error) {
+	d.Title("Get a certificate of your own")
+	if d.pki, err = scenario.NewPKI(d.dir, "Demo CA"); err != nil {
+		return err
+	}
+	if d.certificate, err = d.pki.Issue("serving", "localhost"); err != nil {
+		return err
+	}
+	d.Say(
+		"This is where your PKI comes in: cert-manager, Vault, or a colleague with openssl. Here the demo itself has made " +
+			"a CA and issued a certificate " +
+			"for localhost, which is where users will find the API: " + scenario.CAFile + ", serving.pem and serving-key.pem. The last " +
+			"two go into a Secret.",
+	)
+	_, err = d.shell.Run(ctx, scenario.Store(servingSecret, "serving"))
+	return err
+}
+
+// setCertificate puts the API behind the certificate, the main step of the demo.
+func (d *demo) setCertificate(ctx context.Context) error {
+	d.Title("Put the API behind it")
+	d.Say(
+		"The impersonation proxy is the part of the agent that users talk to. It is switched on in the CredentialIssuer. " +
+			"(With mode auto, as it was " +
+			"installed, the agent switches it on where no control-plane nodes are to be seen, as with most cloud providers.) " +
+			"At first the agent serves a certificate that it has made itself.",
+	)
+	for _, command := range []string{
+		`kubectl patch credentialissuer pinniped-concierge-config --type merge --patch \
+    '{"spec": {"impersonationProxy": {"mode": "enabled", "service": {"type": "ClusterIP"}}}}'`,
+		`kubectl wait --timeout=60s credentialissuer pinniped-concierge-config \
+    --for='jsonpath={.status.strategies[?(@.type=="ImpersonationProxy")].reason}=Listening'`,
+	} {
+		if _, err := d.shell.Run(ctx, command); err != nil {
+			return err
+		}
+	}
+	d.Say(
+		"One command then checks your certificate, has it served, and waits until it is. The CA bundle is what clients " +
+			"need to trust it. The external " +
+			"endpoint is the name under which users reach the proxy: a load balancer, an ingress that passes TLS through or, " +
+			"as here, a port of this machine. " +
+			"(It refuses a certificate that would break kubeconfigs in use. There are none yet.)",
+	)
+	if _, err := d.shell.Run(ctx, "pinniped ip-tls set --secret "+servingSecret+` \
+    --ca-bundle `+scenario.CAFile+` \
+    --external-endpoint `+d.endpoint()); err != nil {
+		return err
+	}
+	if err := d.pki.Presents(ctx, d.endpoint(), d.certificate); err != nil {
+		return err
+	}
+	d.Checked(
+		"https://%s presents your certificate, valid until %s",
+		d.endpoint(),
+		d.certificate.NotAfter.Format(time.DateOnly),
+	)
+	return nil
+}
+
+// renewCertificate replaces the certificate while a watch runs through the proxy.
+func (d *demo) renewCertificate(ctx context.Context) error {
+	d.Title("Renew the certificate while pinny is at work")
+	if _, err := d.shell.Run(ctx, "kubectl create configmap one"); err != nil {
+		return err
+	}
+	d.Say(
+		"In a second terminal, pinny watches ConfigMaps. This command goes on until it is stopped: its connection stays " +
+			"open. It prints a line for the " +
+			"ConfigMap that is there, and one for each that comes.",
+	)
+	watch, err := d.shell.Start(ctx, "kubectl get configmaps --watch --kubeconfig "+userKubeconfig)
+	if err != nil {
+		return err
+	}
+	defer watch.Stop()
+	// The first line is from a list. The second line proves that the watch is open.
+	if err := watch.WaitFor(ctx, "one ", 30*time.Second); err != nil {
+		return fmt.Errorf("watching before the renewal: %w", err)
+	}
+	if _, err := d.shell.Run(ctx, "kubectl create configmap two-before-renewal"); err != nil {
+		return err
+	}
+	if err := watch.WaitFor(ctx, "two-before-renewal ", 30*time.Second); err != nil {
+		return fmt.Errorf("watching before the renewal: %w", err)
+	}
+
+	renewed, err := d.pki.Issue("renewed", "localhost")
+	if err != nil {
+		return err
+	}
+	d.Say(
+		"Your PKI issues the next certificate, with a new key. It replaces the old one in the Secret, and that is all " +
+			"there is to do.",
+	)
+	if _, err := d.shell.Run(ctx, scenario.Store(servingSecret, "renewed")); err != nil {
+		return err
+	}
+	took, err := d.pki.WaitPresented(ctx, d.endpoint(), renewed, 30*time.Second)
+	if err != nil {
+		return err
+	}
+	d.Checked("new connections get the new certificate, %d ms after that command had ended", took.Milliseconds())
+
+	d.Say("And the watch? It should see what happens after the renewal, and print a line for the third ConfigMap.")
+	if _, err := d.shell.Run(ctx, "kubectl create configmap three-after-renewal"); err != nil {
+		return err
+	}
+	if err := watch.WaitFor(ctx, "three-after-renewal ", 30*time.Second); err != nil {
+		return fmt.Errorf("watching after the renewal: %w", err)
+	}
+	if !watch.Running() {
+		return fmt.Errorf("the watch ended")
+	}
+	d.Checked("the watch went on, on the connection it had")
+	d.Say(
+		"New commands open new connections. They trust the new certificate, because it comes from the same CA: pinny's kubeconfig " +
+			"stays as it is.",
+	)
+	_, err = d.shell.Run(ctx, "kubectl get configmap three-after-renewal --kubeconfig "+userKubeconfig)
+	return err
+}
