@@ -16,7 +16,7 @@ func newLocalUserAuthenticator() *cobra.Command {
 		Example: `  # In a pod
   pinniped-agent local-user-authenticator
 
-  # Next to a cluster, reachable as localhost
+  # Outside a cluster, reachable as localhost
   pinniped-agent local-user-authenticator --kubeconfig=webhook.kubeconfig --listen-address=127.0.0.1:8443 --serving-name=localhost
 
   # A user "pinny" of group "developers" with the token "pinny:password123"
@@ -33,7 +33,7 @@ func newLocalUserAuthenticator() *cobra.Command {
 		&options.Kubeconfig,
 		"kubeconfig",
 		"",
-		"kubeconfig of the webhook's identity; without it the pod's service account is used",
+		"kubeconfig that the webhook uses (default: the pod's service account)",
 	)
 	flags.StringVar(
 		&options.Namespace,

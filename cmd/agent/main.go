@@ -54,9 +54,8 @@ func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "pinniped-agent",
 		Short: "Put a Kubernetes API behind your own certificate",
-		Long: "pinniped-agent runs in or outside a cluster. It authenticates people and forwards their requests to the " +
-			"API server by " +
-			"impersonation, behind the certificate that the CredentialIssuer names.",
+		Long: "pinniped-agent runs inside or outside a cluster. It serves the certificate that the CredentialIssuer names, " +
+			"authenticates people, and forwards their requests to the API server by impersonation.",
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -90,13 +89,13 @@ func newConcierge() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "concierge",
 		Short: "Run the impersonation proxy and the Concierge APIs",
-		Example: `  # In a pod, with the configuration of the ConfigMap mounted
+		Example: `  # In a pod that mounts the ConfigMap with the configuration
   pinniped-agent concierge --config=/etc/config/pinniped.yaml
 
-  # Next to a cluster, listening on this machine only
+  # Outside a cluster, listening on this machine only
   pinniped-agent concierge --kubeconfig=agent.kubeconfig --bind-address=127.0.0.1
 
-  # What is configured, with all defaults
+  # Print the configuration, including all defaults
   pinniped-agent concierge --print-config`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -117,17 +116,17 @@ func newConcierge() *cobra.Command {
 		&options.Kubeconfig,
 		"kubeconfig",
 		"",
-		"kubeconfig of the agent's identity; without it the pod's service account is used",
+		"kubeconfig that the agent uses (default: the pod's service account)",
 	)
 	flags.StringVar(
 		&options.Namespace,
 		"namespace",
 		os.Getenv("PINNIPED_AGENT_NAMESPACE"),
-		"the agent's namespace; without it the pod's, else "+agent.DefaultNamespace+" (PINNIPED_AGENT_NAMESPACE in the "+
-			"environment)",
+		"the agent's namespace (environment: PINNIPED_AGENT_NAMESPACE; default: the pod's namespace, else "+
+			agent.DefaultNamespace+")",
 	)
 	flags.StringVar(&options.PodName, "pod-name", os.Getenv("PINNIPED_AGENT_POD_NAME"),
-		"name of this replica; without it the host's (PINNIPED_AGENT_POD_NAME in the environment)")
+		"name of this replica (environment: PINNIPED_AGENT_POD_NAME; default: the host name)")
 	flags.StringVar(&options.BindAddress, "bind-address", "", "IP address to listen on (default: all)")
 	flags.BoolVar(&printConfig, "print-config", false, "print the configuration in effect as YAML, and exit")
 	return command

@@ -329,7 +329,7 @@ func (c *Config) validate() error {
 			"'disabled')")
 	}
 	if (c.Audit.PolicyFile == "") != (c.Audit.LogPath == "") {
-		add("only one of audit.policyFile and audit.logPath is set")
+		add("audit.policyFile and audit.logPath must be set together")
 	}
 	for key, value := range c.Labels {
 		for _, problem := range append(validation.IsQualifiedName(key), validation.IsValidLabelValue(value)...) {

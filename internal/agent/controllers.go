@@ -168,7 +168,7 @@ func (a *agent) newPermissions(ctx context.Context, changed func(types.Namespace
 		Client: a.kube.CoreV1().RESTClient(), Namespace: a.options.Namespace, Changed: changed, Clock: clock.RealClock{},
 		Revoke: func(secret types.NamespacedName) {
 			if a.holder.Revoke(secret) {
-				logs.Warn(ctx, "Stopped serving a certificate after its permission was revoked; no other is available",
+				logs.Warn(ctx, "Stopped serving a certificate that the agent may no longer use; no other certificate is available",
 					"secret", secret)
 				changed(secret)
 			}

@@ -105,7 +105,7 @@ func (s *selfCheck) warning() *configv1alpha1.StrategyFinding {
 
 var upstreamCredentialExcess = prometheus.NewDesc(
 	"pinniped_agent_upstream_credential_excess_rules",
-	"Number of RBAC rules that let the proxy's credential do more than impersonate; it should be 0. Absent until known.",
+	"Number of RBAC rules that let the proxy's credential do more than impersonate; should be 0. Absent until checked.",
 	nil,
 	nil,
 )

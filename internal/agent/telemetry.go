@@ -65,23 +65,23 @@ type servingCertificateMetrics struct{ holder *serving.Holder }
 
 var servingCertificateExpiry = prometheus.NewDesc(
 	"pinniped_agent_serving_certificate_expiry_timestamp_seconds",
-	"When this replica's serving certificate expires, in seconds since 1970, by source: generated or external. Absent if "+
-		"there is no certificate.",
+	"Expiry time of this replica's serving certificate, in seconds since 1970, by source (generated or external). Absent "+
+		"if there is no certificate.",
 	[]string{"source"},
 	nil,
 )
 
 var servingCertificateFindings = prometheus.NewDesc(
 	"pinniped_agent_serving_certificate_findings",
-	"1 for each finding about the configured certificate, by code and severity. If one is an error or TransitionPrepared, "+
-		"the last known good certificate stays in service.",
+	"1 for each finding about the configured certificate, by code and severity. If any finding is an error or "+
+		"TransitionPrepared, the last known good certificate stays in service.",
 	[]string{"code", "severity"},
 	nil,
 )
 
 var servingCertificateTransition = prometheus.NewDesc(
 	"pinniped_agent_serving_certificate_transition_until_timestamp_seconds",
-	"The latest time at which the agent starts to serve the new certificate, in seconds since 1970. "+
+	"Deadline of a transition: the agent serves the new certificate by then, in seconds since 1970. "+
 		"Absent if there is no transition.",
 	nil,
 	nil,

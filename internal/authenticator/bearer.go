@@ -113,7 +113,9 @@ func (b *Bearer) With(cluster authenticator.Token) authenticator.Token {
 		case verdict != nil && verdict.response != nil:
 			return verdict.result(ctx)
 		case waits || b.waits(spec, form): // checked again, because it may have changed meanwhile
-			return nil, false, &unavailableError{errors.New("a possible authenticator of the token is missing or not ready")}
+			return nil, false, &unavailableError{
+				errors.New("an authenticator that might verify the token is missing or not ready"),
+			}
 		case verdict != nil:
 			return verdict.result(ctx)
 		}

@@ -186,7 +186,8 @@ func (j *JWT) refusal(token string, cause error, now time.Time) error {
 		r.Reason, r.message = ReasonNotYet, "the token is not valid before "+said.NotBefore.UTC().Format(time.RFC3339)
 	case slices.Contains(said.Elsewhere, j.groups):
 		r.message = fmt.Sprintf("the issuer left the claim %q out of the token (_claim_names), because the user is in too "+
-			"many groups: have it put fewer into tokens, in Entra ID only those assigned to the application", j.groups)
+			"many groups: configure the issuer to put fewer groups into tokens (in Entra ID, only groups assigned to the "+
+			"application)", j.groups)
 	}
 	return r
 }

@@ -434,8 +434,8 @@ func TestNewJWTSaysWhatIsWrongWithTheSpec(t *testing.T) {
 		{extra("tenant"), "claims.extra[0].key: Invalid value"},
 		{extra("example.com/T"), "must be lowercase"},
 		{extra("a.k8s.io/t"), "reserved for Kubernetes use"},
-		{extra(VouchedByKey), "the agent's own"},
-		{extra("example.com/x" + ReservedExtraSuffix), "the agent's own"},
+		{extra(VouchedByKey), "is reserved for the agent"},
+		{extra("example.com/x" + ReservedExtraSuffix), "is reserved for the agent"},
 		{extra("example.com/a=b"), "must not contain an equals sign"},
 		{ // all errors are named, as in Pinniped
 			extra("a=b"),

@@ -148,7 +148,7 @@ func checkExtraKey(key string) error {
 		return fmt.Errorf("extra key %q contains an equals sign", key)
 	}
 	if strings.EqualFold(key, VouchedByKey) || strings.HasSuffix(strings.ToLower(key), ReservedExtraSuffix) {
-		return fmt.Errorf("extra key %q is the agent's own", key)
+		return fmt.Errorf("extra key %q is reserved for the agent", key)
 	}
 	domain, _, _ := strings.Cut(key, "/")
 	for _, reserved := range []string{"k8s.io", "kubernetes.io"} {

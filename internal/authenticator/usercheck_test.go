@@ -58,7 +58,7 @@ func TestCheckUser(t *testing.T) {
 		{"refuses letters that show nothing", user.DefaultInfo{Name: "ann\u3164"}, "invisible"},
 		{"refuses a UID that headers change", user.DefaultInfo{Name: "ann", UID: " 1"}, "the UID begins or ends with a space"},
 		{"refuses an extra that headers change", extra("example.com/x", "a "), "begins or ends with a space"},
-		{"refuses an extra of the proxy's own", extra("example.com/x"+ReservedExtraSuffix, "a"), "the agent's own"},
+		{"refuses an extra of the proxy's own", extra("example.com/x"+ReservedExtraSuffix, "a"), "is reserved for the agent"},
 		{"refuses a line break", user.DefaultInfo{Name: "ann\r\nImpersonate-Group: x"}, "control character"},
 		{"refuses NUL", groups("a\x00b"), "control character"},
 		{"refuses broken UTF-8", user.DefaultInfo{Name: "ann\xff"}, "UTF-8"},
@@ -67,7 +67,7 @@ func TestCheckUser(t *testing.T) {
 		{"refuses an extra without a name", extra("", "a"), "extra key"},
 		{"refuses an extra of Kubernetes", extra("kubernetes.io/x", "a"), "reserved"},
 		{"refuses an extra of a domain below", extra("a.k8s.io/x", "a"), "reserved"},
-		{"refuses an extra that the agent sets", extra("concierge.pinniped.dev/Authenticator", "a"), "the agent's own"},
+		{"refuses an extra that the agent sets", extra("concierge.pinniped.dev/Authenticator", "a"), "for the agent"},
 		{"refuses an equals sign", extra("example.com/a=b", "a"), "equals sign"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

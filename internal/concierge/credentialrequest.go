@@ -186,8 +186,8 @@ func (c *credentialRequests) exchange(
 	}
 	if size := base64.StdEncoding.DecodedLen(len(pair.CertPEM)); by == signedByAgent && size > maxCertificate {
 		why := fmt.Sprintf(
-			"the user and its %d groups need a certificate of about %d bytes; the impersonation proxy accepts %d: "+
-				"use a bearer token", len(claimed.GetGroups()), size, maxCertificate,
+			"the user and its %d groups need a certificate of about %d bytes; the impersonation proxy accepts "+
+				"at most %d: use a bearer token", len(claimed.GetGroups()), size, maxCertificate,
 		)
 		return c.failed(ctx, loginRefused, why, auditUnsupported, append(asked, "reason", unsupportedUser, "err", why))
 	}

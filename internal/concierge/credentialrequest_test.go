@@ -395,7 +395,7 @@ func TestCertificatesFitTheHandshake(t *testing.T) {
 		if issued := got.(*loginv1alpha1.TokenCredentialRequest).Status.Credential != nil; issued != fits {
 			t.Errorf("%d groups: issued %v, %v", count, issued, warnings)
 		}
-		if !fits && (len(warnings) != 1 || !strings.Contains(warnings[0], "the impersonation proxy accepts 28672")) {
+		if !fits && (len(warnings) != 1 || !strings.Contains(warnings[0], "the impersonation proxy accepts at most 28672")) {
 			t.Errorf("%d groups: %q", count, warnings)
 		}
 	}

@@ -123,7 +123,7 @@ func (l *LoginLimits) noteRefusal(req *http.Request) {
 	now := time.Now().UnixNano()
 	if last := l.lastRefused.Swap(now); time.Duration(now-last) > logInterval {
 		usage := l.usage()
-		klog.FromContext(req.Context()).Info("Refused logins: too many at once; logged once while this continues",
+		klog.FromContext(req.Context()).Info("Refused logins: too many at once (not logged again while this continues)",
 			"source", source(req), "running", usage.Taken, "waiting", usage.Waiting)
 	}
 }

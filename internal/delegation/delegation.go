@@ -212,7 +212,7 @@ func Refusal(outcome Outcome, secret types.NamespacedName, target string) certs.
 	case NoDelegations:
 		why = fmt.Sprintf("the cluster has no %ss (%s/%s) that could permit it", Kind, Group, Version)
 	case NotVisible:
-		why = "the agent cannot check (forbidden) whether its owner permits it"
+		why = "RBAC does not let the agent check whether the owner of the Secret permits this"
 		hint = fmt.Sprintf(
 			"apply the agent's manifests (deploy/concierge) again: its ClusterRole must permit get, list and watch of %s.%s, "+
 				"and create of selfsubjectaccessreviews.authorization.k8s.io", Plural, Group)

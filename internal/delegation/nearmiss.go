@@ -46,13 +46,18 @@ func nearMisses(d Delegation, secret types.NamespacedName, target string) []Near
 		case d.permits(entry, secret, target):
 		case !here:
 			if (named || entry.SecretName == secret.String()) && entry.reaches(target) {
-				add(MissOtherNamespace, "it delegates Secret %q in its own namespace, %q; it must be in the Secret's namespace, %q",
-					secret.Name, d.Namespace, secret.Namespace)
+				add(
+					MissOtherNamespace,
+					"it delegates Secret %q in its own namespace, %q; create the delegation in the Secret's namespace, %q",
+					secret.Name,
+					d.Namespace,
+					secret.Namespace,
+				)
 			}
 		case entry.Problem != "":
 			add(MissMalformed, "%s", entry.Problem)
 		case d.Deleting && named && entry.reaches(target):
-			add(MissBeingDeleted, "it is being deleted and no longer permits it")
+			add(MissBeingDeleted, "it is being deleted, and no longer permits the use of the Secret")
 		case named:
 			kind, why := missedTarget(entry.Targets, target)
 			add(kind, "%s", why)

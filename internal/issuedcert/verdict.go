@@ -109,7 +109,7 @@ func caExpired(s *State) string {
 	case !s.now.Before(end):
 		return "the CA expired at " + timeText(end)
 	case !s.now.Before(end.Add(-s.policy.CA.margin())):
-		return fmt.Sprintf("the CA expires at %s, too soon to publish the next one", timeText(end))
+		return fmt.Sprintf("the CA expires at %s: too little time is left to publish the next CA first", timeText(end))
 	}
 	return ""
 }
@@ -173,7 +173,7 @@ func nextAnnounced(s *State) string {
 	if s.next == nil || s.now.Before(s.announcedUntil()) {
 		return ""
 	}
-	return "the next CA has been trusted long enough to be used"
+	return "the next CA has been published long enough to be used"
 }
 
 func caExpiring(s *State) string {

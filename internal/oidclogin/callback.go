@@ -229,5 +229,5 @@ func (p page) failure() string {
 	}](p.problem); ok && hint.Hint() != "" {
 		text += "\n<p class=\"faint\">" + html.EscapeString(hint.Hint()) + "</p>"
 	}
-	return text + "\n<p class=\"faint\">You may close this tab. The terminal says the same.</p>"
+	return text + "\n<p class=\"faint\">You may close this tab. The terminal shows the same message.</p>"
 }

@@ -312,7 +312,7 @@ func (p *provider) accept(
 			return nil, withHint(errors.New("the issuer sent no ID token"), "is \"openid\" one of the scopes (--scopes)?")
 		case !p.login.needsExchange(before):
 			p.login.warn("issuer %s returns no ID token on refresh, so a login is needed whenever the ID token expires: "+
-				"ask its administrator to return one or extend its lifetime", p.login.Issuer)
+				"ask the issuer's administrator to enable ID tokens on refresh or to extend their lifetime", p.login.Issuer)
 			return nil, &refusal{code: "no ID token", description: "refresh returned none"}
 		}
 		tokens.ID = before.ID // it names the user; the access token is what is used

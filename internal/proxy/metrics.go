@@ -37,7 +37,8 @@ func NewMetrics() *Metrics {
 	return &Metrics{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "pinniped_proxy_requests_total",
-			Help: `Completed requests and streams, by verb and status code; "none" if the connection ended before a response.`,
+			Help: "Completed requests and streams, by verb and status code. " +
+				`The code is "none" if the connection ended before a response.`,
 		}, []string{"verb", "code"}),
 		added: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "pinniped_proxy_added_seconds",

@@ -75,7 +75,7 @@ func newScraped() []scraped {
 		}, "resource")
 	add(gauge, "queued_operations",
 		"Operations waiting for a seat, by resource: reviews, logins, verification of client certificates, "+
-			"pre-authentication of unauthenticated clients, and requests to the API server (these have the label value forwarded).",
+			"pre-authentication of unauthenticated clients, and requests to the API server (label value: forwarded).",
 		func(s *Server, emit emit) {
 			for _, usage := range s.FlowControl.Usage() {
 				if usage.Resource.HasSeats() {

@@ -64,7 +64,7 @@ func checkFraming(req *http.Request) error {
 	case strings.Trim(req.Host, hostCharacters) != "":
 		return apierrors.NewBadRequest(fmt.Sprintf("host %q is not valid", request.Shown(req.Host)))
 	case len(req.Header["Content-Length"]) > 1:
-		return apierrors.NewBadRequest("the request has several lengths")
+		return apierrors.NewBadRequest("the request has more than one Content-Length")
 	case req.URL.Scheme != "" && (req.ProtoMajor != 1 || req.URL.Scheme != "http" && req.URL.Scheme != "https"):
 		return apierrors.NewBadRequest("the request target is unsupported")
 	}

@@ -403,7 +403,7 @@ func (*store) Resync() error { return nil }
 func (r *Registry) observe(lease *coordinationv1.Lease) {
 	now := observed{at: r.options.Clock.Now(), lease: lease}
 	if err := json.Unmarshal([]byte(lease.Annotations[annotationReport]), &now.report); err != nil {
-		now.report = Report{Problem: "this version of the agent cannot read its report"}
+		now.report = Report{Problem: "the report of this replica is in a format that the leader cannot read"}
 	}
 	now.report.Name = ptr.Deref(lease.Spec.HolderIdentity, lease.Name)
 	now.report.Problem = shorten(now.report.Problem)

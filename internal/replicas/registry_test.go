@@ -114,7 +114,7 @@ func TestLive(t *testing.T) {
 
 	must.Do(t, into.Update(leaseOf("a", `nonsense`, theirs.Add(4*time.Second))))
 	expect("it counts who reports in another way",
-		Report{Name: "a", Problem: "this version of the agent cannot read its report"}, own)
+		Report{Name: "a", Problem: "the report of this replica is in a format that the leader cannot read"}, own)
 	must.Do(t, into.Delete(leaseOf("a", "", theirs)))
 	expect("it forgets who left", own)
 	if err := into.Add("x"); err == nil {

@@ -21,8 +21,8 @@ var (
 		"deploy/serviceaccounttokens")
 	// ErrUnguarded means that the manager can write any ClusterRole, because the admission policy is missing or old.
 	ErrUnguarded = errors.New(
-		"no ValidatingAdmissionPolicy, or an outdated one, limits which ClusterRoles the agent can " +
-			"write: apply the overlay in deploy/serviceaccounttokens",
+		"the ValidatingAdmissionPolicy that limits which ClusterRoles the agent can write is missing or " +
+			"outdated: apply the overlay in deploy/serviceaccounttokens",
 	)
 )
 

@@ -155,7 +155,7 @@ func (c *Cluster) set(ctx context.Context, state ClusterState) {
 	case state.Err != nil:
 		logger.Info("Found that the cluster's own signer cannot be used", "problem", state.Err.Error())
 	case state.InfoErr != nil:
-		logger.Info("Found no address of the API server for clients", "problem", state.InfoErr.Error())
+		logger.Info("Found no API server address that clients can use", "problem", state.InfoErr.Error())
 	default:
 		logger.Info("Found that the cluster's own signer works", "server", state.Server)
 	}
@@ -233,7 +233,7 @@ func (c *Cluster) withTimeout(ctx context.Context) (context.Context, context.Can
 func explain(err error) error {
 	switch {
 	case apierrors.IsForbidden(err):
-		return fmt.Errorf("%w: the agent needs the permissions of deploy/clustersigner", err)
+		return fmt.Errorf("%w: the agent needs the permissions in deploy/clustersigner", err)
 	case apierrors.IsNotFound(err):
 		return fmt.Errorf("%w: the API server does not serve %s", err, certificatesv1.SchemeGroupVersion)
 	}

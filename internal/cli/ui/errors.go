@@ -199,13 +199,13 @@ func WithFileHint(err error, holds string) error {
 	case err == nil || HintOf(err) != "":
 		return err
 	case errors.Is(err, fs.ErrNotExist):
-		return WithHint(err, "check the path; a relative path starts in the current folder")
+		return WithHint(err, "check the path; a relative path is relative to the current folder")
 	case errors.Is(err, fs.ErrPermission) && path != nil:
 		return WithHint(err, "permission denied: \"ls -l %s\" shows why", ShellWord(path.Path))
 	case errors.Is(err, atomicfile.ErrTooLarge):
 		return WithHint(err, "check that it is the right file")
 	case errors.Is(err, atomicfile.ErrNotRegular):
-		return WithHint(err, "name a file, not a folder")
+		return WithHint(err, "pass a file, not a folder")
 	}
-	return WithHint(err, "name a file with %s", holds)
+	return WithHint(err, "pass a file that contains %s", holds)
 }

@@ -241,7 +241,7 @@ func TestFileHints(t *testing.T) {
 		"not ours":   {at(fs.ErrPermission), `"ls -l 'a b'"`},
 		"too large":  {at(atomicfile.ErrTooLarge), "the right file"},
 		"a folder":   {at(atomicfile.ErrNotRegular), "not a folder"},
-		"other text": {errors.New("no PEM certificates found"), "name a file with certificates in PEM"},
+		"other text": {errors.New("no PEM certificates found"), "pass a file that contains certificates in PEM"},
 		"with a hint": {
 			ui.WithHint(at(fs.ErrNotExist), "do this"), "do this",
 		},

@@ -451,7 +451,7 @@ func schema_pkg_apis_login_v1alpha1_TokenCredentialRequestSpec(ref common.Refere
 					},
 					"strategy": {
 						SchemaProps: spec.SchemaProps{
-							Description: "strategy is the type of the strategy to get a credential from. If it is absent, the first strategy that works is used. Request ServiceAccountToken explicitly to get it while another strategy works.",
+							Description: "strategy is the type of the strategy to get a credential from. If it is absent, the first strategy that works is used. To get a service account token while another strategy works, request ServiceAccountToken explicitly.",
 							Type:        []string{"string"},
 							Format:      "",
 						},

@@ -272,7 +272,7 @@ func (r *Reconciler) renew(ctx context.Context, now time.Time) (*issuedcert.Stat
 		log.FromContext(ctx).Info("Renewed the serving certificate of the aggregated APIs",
 			"secret", r.secretName(), "part", verdict.Part, "reason", verdict.Reason, "message", verdict.Message)
 	}
-	return nil, errors.New("renewing the serving certificate: the new one is invalid; is the clock right?")
+	return nil, errors.New("renewing the serving certificate: the new certificate is invalid; check the clock")
 }
 
 // relabel sets the configured labels on the Secret.

@@ -179,7 +179,7 @@ func (a serve) do(ctx context.Context, r *Reconciler) error {
 			"sha256", a.certificate.SHA256(), "notAfter", a.certificate.Certificate.Leaf.NotAfter)
 	}
 	if a.instead != nil {
-		logs.Warn(ctx, "Stopped serving a certificate whose permission was revoked", "secret", a.instead.Secret,
+		logs.Warn(ctx, "Stopped serving a certificate that the agent may no longer use", "secret", a.instead.Secret,
 			"sha256", a.instead.SHA256(), "cause", a.cause.Finding.Message)
 	}
 	return nil

@@ -45,6 +45,6 @@ func (r *Reconciler) unknownAuthenticators(
 	}
 	finding := newFinding(configv1alpha1.CodeAuthenticatorUnknown, configv1alpha1.FindingWarning,
 		"spec.impersonationProxy.bearerTokens names authenticators that do not exist: "+strings.Join(unknown, ", ")+
-			"; tokens they may verify get 503 until then")
+			"; until they exist, tokens that they might verify get 503")
 	return &finding
 }

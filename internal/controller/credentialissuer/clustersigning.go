@@ -14,7 +14,7 @@ const (
 	messageClusterSigns = "key was fetched successfully"
 	messageClusterTrial = "testing the cluster's own signer"
 	messageSignerUsed   = "users get certificates from the cluster's signer kubernetes.io/kube-apiserver-client, which " +
-		"passed a test; the agent has no access to its key"
+		"passed a test; the agent has no access to the signer's key"
 )
 
 // ClusterSigning is the strategy that issues certificates with the cluster's own signer.

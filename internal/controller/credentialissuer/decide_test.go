@@ -553,7 +553,7 @@ func TestStrategy(t *testing.T) {
 			see: func(s *observed) {
 				s.evaluation, s.serving, s.withdrawn = refusal(certs.SecretNotPermitted), &delegated, refusal(certs.SecretNotPermitted).Refusal
 			},
-			reason: "ErrorDuringSetup", message: `replacing the certificate in Secret "ns/external": its use is no longer permitted: it failed`, retries: true,
+			reason: "ErrorDuringSetup", message: `replacing the certificate in Secret "ns/external": the use of this Secret is no longer permitted: it failed`, retries: true,
 		},
 		{
 			name: "does not claim to listen with a certificate that was withdrawn just now", spec: tls,

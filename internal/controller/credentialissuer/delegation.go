@@ -18,7 +18,7 @@ const delegatedTimeout = 3 * time.Second
 
 // errRevoked is wrapped by the error that a delegated certificate could not be replaced after its permission was
 // withdrawn. The certificate is taken out of service soon anyway.
-var errRevoked = errors.New("its use is no longer permitted")
+var errRevoked = errors.New("the use of this Secret is no longer permitted")
 
 // Permissions reports whether Secrets of other namespaces may be used. delegation.Poller implements it.
 type Permissions interface {

@@ -42,7 +42,7 @@ func (r *Reconciler) recordChanges(
 			issuer,
 			corev1.EventTypeNormal,
 			reasonServed,
-			clip(fmt.Sprintf("serves the certificate in Secret %q (SHA-256 %s), valid until %s",
+			clip(fmt.Sprintf("the proxy serves the certificate in Secret %q (SHA-256 %s), valid until %s",
 				served.SecretName, served.SHA256, served.NotAfter.UTC().Format(time.RFC3339))),
 		)
 	}
@@ -77,9 +77,9 @@ func (r *Reconciler) announceTransition(
 	}
 	r.lastAnnounced.waits = sha256
 	if before != "" && before != sha256 {
-		outcome := "it is no longer configured"
+		outcome := "the certificate is no longer configured"
 		if served != nil && served.SHA256 == before {
-			outcome = "it is served, and only its trust bundle is published"
+			outcome = "the certificate is served, and only its trust bundle is published"
 		}
 		r.lastAnnounced.ended = before
 		r.Events.Event(issuer, corev1.EventTypeNormal, reasonTransitionEnded,

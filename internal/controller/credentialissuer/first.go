@@ -125,7 +125,7 @@ func (r *Reconciler) withoutIssuer(ctx context.Context) (ctrl.Result, error) {
 	)
 	switch inService := r.Holder.Current(); {
 	case err != nil:
-		problem += "; until then: " + err.Error()
+		problem += "; another problem: " + err.Error()
 	case inService == nil:
 		problem += "; until then nothing is served"
 	default:

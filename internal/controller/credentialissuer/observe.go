@@ -148,6 +148,6 @@ func (r *Reconciler) refuseOwnCopy(spec serving.Desired) error {
 	if spec.Mode == configv1alpha1.ImpersonationProxyModeDisabled || spec.Secret != r.local(r.Names.LastKnownGoodSecret) {
 		return nil
 	}
-	return fmt.Errorf("invalid tls.secretName: Secret %q is the agent's own backup, which it deletes; "+
-		"name the original Secret", spec.Secret)
+	return fmt.Errorf("invalid tls.secretName: Secret %q is the agent's own backup, which the agent overwrites "+
+		"and deletes; name the original Secret", spec.Secret)
 }

@@ -274,8 +274,8 @@ func (r *replica) expectEvents(t *testing.T) {
 		`Warning SecretNotFound SecretNotFound: spec.impersonationProxy.tls.secretName: Secret "default/external"`,
 		"Warning NameNotCovered NameNotCovered: ",
 		"Normal Listening " + messageListening,
-		`Normal ServingCertificateChanged serves the certificate in Secret "external" (SHA-256 `,
-		`Normal ServingCertificateChanged serves the certificate in Secret "generated-tls" (SHA-256 `,
+		`Normal ServingCertificateChanged the proxy serves the certificate in Secret "external" (SHA-256 `,
+		`Normal ServingCertificateChanged the proxy serves the certificate in Secret "generated-tls" (SHA-256 `,
 		`Warning OldClientsBreak OldClientsBreak: `,
 	} {
 		times := 0

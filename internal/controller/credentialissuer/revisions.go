@@ -245,7 +245,7 @@ func (r *Reconciler) reportBrokenClients(
 	}
 	problem := string(certs.OldClientsBreak) + ": " + serving.Summarize(judged) +
 		" (\"pinniped kubeconfig rotate\" writes the published CA bundle into kubeconfigs)"
-	logs.Warn(ctx, "Activated a certificate that existing kubeconfigs do not verify",
+	logs.Warn(ctx, "Activated a certificate that clients with existing kubeconfigs do not verify",
 		"sha256", certs.Fingerprint(chain[0].Raw), "problem", problem)
 	r.Events.Event(issuer, corev1.EventTypeWarning, string(certs.OldClientsBreak), clip(problem))
 }

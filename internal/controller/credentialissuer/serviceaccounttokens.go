@@ -67,7 +67,7 @@ func (s ServiceAccountTokens) Report(context.Context) configv1alpha1.CredentialI
 	}
 	message := messageTokensIssued
 	if state.Constrained {
-		message += ", by constrained impersonation"
+		message += " (with constrained impersonation)"
 	}
 	return withFindings(configv1alpha1.CredentialIssuerStrategy{
 		Type:    s.Type(),

@@ -245,7 +245,7 @@ func (r *Reconciler) takeOver(ctx context.Context, name types.NamespacedName) er
 	if err := r.Client.Patch(ctx, owned, unlessReplaced, client.FieldOwner(FieldManager)); err != nil {
 		return fmt.Errorf("taking over the fields of Service %s: %w", name, err)
 	}
-	log.FromContext(ctx).Info("Took over the fields of a Service that upstream Pinniped's agent owned", "service", name)
+	log.FromContext(ctx).Info("Took over Service fields that upstream Pinniped's agent owned", "service", name)
 	return nil
 }
 

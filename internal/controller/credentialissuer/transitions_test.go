@@ -221,7 +221,7 @@ func TestDualTrust(t *testing.T) {
 	leader.waitForStates(t, "one", "one+two", "two")
 	leader.waitForCodes(t, "Listening", messageListening)
 	leader.waitForTransition(t, "", "")
-	leader.waitForEvent(t, "Normal TransitionEnded", leafSHA256(t, renewed)+" ended: it is served")
+	leader.waitForEvent(t, "Normal TransitionEnded", leafSHA256(t, renewed)+" ended: the certificate is served")
 	for len(leader.events.Events) > 0 {
 		if event := <-leader.events.Events; strings.Contains(event, "TransitionPrepared") {
 			t.Errorf("it is told twice: %s", event)

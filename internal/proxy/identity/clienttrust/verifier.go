@@ -90,7 +90,7 @@ func check(presented []*x509.Certificate, now time.Time) error {
 	for _, c := range presented[1:] {
 		named[string(c.RawSubject)]++
 		if named[string(c.RawSubject)] > MaxOfOneName {
-			const text = "the client presented more than %d intermediate certificates with one subject"
+			const text = "the client presented more than %d intermediate certificates with the same subject"
 			return fmt.Errorf(text, MaxOfOneName)
 		}
 	}

@@ -69,7 +69,7 @@ type JWTAuthenticatorSpec struct {
 
 // JWTTokenClaims maps a token's claims to the username, the groups and the extra attributes of the user.
 type JWTTokenClaims struct {
-	// username is the claim with the username. If usernameExpression is not set either, it is "username".
+	// username is the claim with the username. If neither it nor usernameExpression is set, the claim is "username".
 	//
 	// +optional
 	Username string `json:"username,omitempty"`
@@ -79,7 +79,7 @@ type JWTTokenClaims struct {
 	// +optional
 	UsernameExpression string `json:"usernameExpression,omitempty"`
 
-	// groups is the claim with the groups. If groupsExpression is not set either, it is "groups".
+	// groups is the claim with the groups. If neither it nor groupsExpression is set, the claim is "groups".
 	//
 	// +optional
 	Groups string `json:"groups,omitempty"`

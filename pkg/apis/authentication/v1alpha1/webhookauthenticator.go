@@ -45,7 +45,7 @@ type WebhookAuthenticatorList struct {
 
 // WebhookAuthenticatorSpec is the address of the webhook, and how to verify it.
 type WebhookAuthenticatorSpec struct {
-	// endpoint is the webhook's URL. It receives TokenReviews of authentication.k8s.io/v1beta1.
+	// endpoint is the webhook's URL. The webhook receives TokenReviews of authentication.k8s.io/v1beta1.
 	//
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:Pattern=`^https://`

@@ -98,7 +98,7 @@ type CredentialIssuerSpec struct {
 	ImpersonationProxy *ImpersonationProxySpec `json:"impersonationProxy"`
 
 	// serviceAccountTokens lets users log in to the cluster's API server with service account tokens, without an
-	// impersonation proxy or a signer: for clusters without a load balancer. If it is absent, this is disabled.
+	// impersonation proxy or a signer. It is meant for clusters without a load balancer, and disabled if absent.
 	//
 	// +optional
 	ServiceAccountTokens *ServiceAccountTokensSpec `json:"serviceAccountTokens,omitempty"`
@@ -119,15 +119,15 @@ const (
 
 // ServiceAccountTokensSpec configures the strategy ServiceAccountToken.
 type ServiceAccountTokensSpec struct {
-	// mode is "enabled" or "disabled". It needs the permissions in deploy/serviceaccounttokens.
+	// mode is "enabled" or "disabled". "enabled" requires the permissions in deploy/serviceaccounttokens.
 	//
 	// +kubebuilder:default=disabled
 	// +optional
 	Mode ServiceAccountTokensMode `json:"mode,omitempty"`
 
-	// maxUsers limits the number of users' service accounts. A user has one for each authenticator and set of groups; it
-	// is deleted one to two hours after its last login. Each needs a ClusterRoleBinding, which the API server evaluates
-	// for every request.
+	// maxUsers limits the number of users' service accounts. A user has one for each authenticator and set of groups. An
+	// account is deleted one to two hours after the last login with it. Each account needs a ClusterRoleBinding, which the
+	// API server evaluates for every request.
 	//
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=10000
@@ -138,8 +138,8 @@ type ServiceAccountTokensSpec struct {
 
 // ImpersonationProxySpec configures the impersonation proxy.
 type ImpersonationProxySpec struct {
-	// mode says when the impersonation proxy runs: "auto" (on clusters without visible control-plane nodes, as
-	// managed clusters are), "enabled" or "disabled".
+	// mode says when the impersonation proxy runs: "auto" (on clusters without visible control-plane nodes, such
+	// as managed clusters), "enabled" or "disabled".
 	Mode ImpersonationProxyMode `json:"mode"`
 
 	// service configures the Service that the agent creates in front of the impersonation proxy.
@@ -176,7 +176,7 @@ type ImpersonationProxySpec struct {
 type BearerTokensSpec struct {
 	// authenticators lists the authenticators. A token with a JWTAuthenticator's issuer and audience is verified by that
 	// authenticator only. Any other token is sent to the cluster, and if the cluster rejects it, to the
-	// WebhookAuthenticators in this order. No webhook receives JSON Web Tokens by default: see unknownIssuers.
+	// WebhookAuthenticators in the listed order. No webhook receives JSON Web Tokens by default: see unknownIssuers.
 	//
 	// +kubebuilder:validation:MaxItems=32
 	// +listType=map
@@ -209,7 +209,7 @@ type BearerTokenAuthenticator struct {
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
 
-	// unknownIssuers also sends a WebhookAuthenticator JSON Web Tokens from issuers without a JWTAuthenticator. The
+	// unknownIssuers also sends JSON Web Tokens to a WebhookAuthenticator if no JWTAuthenticator has their issuer. The
 	// webhook could use these tokens elsewhere.
 	//
 	// +optional
@@ -246,8 +246,8 @@ type ImpersonationProxyServiceSpec struct {
 	LoadBalancerSourceRanges []string `json:"loadBalancerSourceRanges,omitempty"`
 
 	// loadBalancerClass selects the load balancer implementation for the Service of type LoadBalancer. Empty means the
-	// cluster's default. It is immutable in Kubernetes: a change is reported, and takes effect when you delete the
-	// Service and the agent recreates it.
+	// cluster's default. The class of an existing Service is immutable: the agent reports a change, which takes effect
+	// when you delete the Service and the agent recreates it.
 	//
 	// +kubebuilder:validation:MaxLength=317
 	// +optional
@@ -276,8 +276,8 @@ const (
 //
 // +kubebuilder:validation:XValidation:rule="(self.kind == 'ClusterTrustBundle') != has(self.key)",message="key is required with a ConfigMap or a Secret, and cannot be combined with a ClusterTrustBundle"
 type CertificateAuthorityDataSourceSpec struct {
-	// kind is "ConfigMap" or "Secret", in the agent's namespace, or "ClusterTrustBundle", if the API server serves it
-	// (certificates.k8s.io/v1 or v1beta1).
+	// kind is "ConfigMap" or "Secret" (an object in the agent's namespace), or "ClusterTrustBundle" (if the API server
+	// serves certificates.k8s.io/v1 or v1beta1).
 	Kind CertificateAuthorityDataSourceKind `json:"kind"`
 
 	// name of the object.
@@ -285,7 +285,7 @@ type CertificateAuthorityDataSourceSpec struct {
 	// +kubebuilder:validation:MinLength=1
 	Name string `json:"name"`
 
-	// key of the ConfigMap or Secret with the CA bundle, as PEM.
+	// key in the ConfigMap or Secret that holds the CA bundle, as PEM.
 	//
 	// +kubebuilder:validation:MinLength=1
 	// +optional
@@ -314,7 +314,7 @@ type ImpersonationProxyTLSSpec struct {
 
 	// certificateAuthorityDataSource names an object with the CA bundle to publish, instead of certificateAuthorityData.
 	// The agent watches the object; a change of its CA bundle is a CA transition. While the object has no usable CA
-	// bundle, the certificate and the CA bundle in service stay.
+	// bundle, the current certificate and CA bundle stay in service.
 	//
 	// +optional
 	CertificateAuthorityDataSource *CertificateAuthorityDataSourceSpec `json:"certificateAuthorityDataSource,omitempty"`
@@ -324,26 +324,25 @@ type ImpersonationProxyTLSSpec struct {
 	// kubernetes.io/tls or Opaque. A Secret in another namespace is used only while a TLSCertificateDelegation
 	// (projectcontour.io/v1) in that namespace names it and the agent's namespace, and RBAC lets the agent read it. When
 	// that permission is withdrawn, the agent returns to its generated certificate. If secretName is absent and
-	// caTransition is "DualTrust", the agent serves its generated certificate, after a transition from the one in
-	// service.
+	// caTransition is "DualTrust", a transition replaces the certificate in service with the generated one.
 	//
 	// +kubebuilder:validation:MinLength=1
 	SecretName string `json:"secretName,omitempty"`
 
 	// verification says what happens if the certificate does not cover a name that clients use. "Enforce" refuses it, and
 	// the last known good certificate stays in service. "Warn" serves it, with a warning in the status. If verification is
-	// absent, the certificate is refused if the one in service is valid and covers all these names, and otherwise served
-	// with a warning.
+	// absent, the certificate is served with a warning, unless the one in service is valid and covers all these names:
+	// then the new one is refused.
 	//
 	// +optional
 	Verification TLSVerification `json:"verification,omitempty"`
 
 	// caTransition says how the certificate in service is replaced by one that clients in use do not verify, because they
 	// do not trust its CA or because it lacks a name that they use. "DualTrust" publishes both trust bundles and serves
-	// the old certificate until no revision in use lacks the new CA, until activateAfter, or until shortly before the old
-	// certificate expires; then it serves the new certificate and publishes only its trust bundle. "Immediate" serves the
-	// new certificate at once. If caTransition is absent, a renewal in the same Secret uses dual trust, and a changed spec
-	// takes effect at once.
+	// the old certificate until every revision in use has the new CA, until activateAfter ends the wait, or until shortly
+	// before the old certificate expires; then it serves the new certificate and publishes only its trust bundle.
+	// "Immediate" serves the new certificate at once. If caTransition is absent, a renewal in the same Secret uses dual
+	// trust, and a changed spec takes effect at once.
 	//
 	// +optional
 	CATransition CATransition `json:"caTransition,omitempty"`

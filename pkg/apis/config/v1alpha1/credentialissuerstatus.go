@@ -66,31 +66,31 @@ type CredentialIssuerStatus struct {
 	Strategies []CredentialIssuerStrategy `json:"strategies"`
 
 	// servingCertificate is the certificate that the impersonation proxy serves, and the number of replicas that serve it.
-	// It is absent while the proxy is disabled or has no certificate. Pinniped's agent does not write it.
+	// It is absent while the proxy is disabled or has no certificate. Upstream Pinniped's agent does not write it.
 	//
 	// +optional
 	ServingCertificate *ServingCertificateStatus `json:"servingCertificate,omitempty"`
 
-	// transition is the certificate that will replace the one in service, and the revisions that it waits for. It is
-	// absent if there is none. Pinniped's agent does not write it.
+	// transition has the certificate that will replace the one in service, and the revisions that the transition waits
+	// for. It is absent if there is no transition. Upstream Pinniped's agent does not write it.
 	//
 	// +optional
 	Transition *TransitionStatus `json:"transition,omitempty"`
 
-	// objects has the configured names of the objects that the agent creates and reads. Pinniped's agent does not write
-	// it.
+	// objects has the configured names of the objects that the agent creates and reads. Upstream Pinniped's agent does
+	// not write it.
 	//
 	// +optional
 	Objects *ObjectNames `json:"objects,omitempty"`
 
-	// observedGeneration is the metadata.generation of the spec that the strategies describe. While it is lower than the
-	// current one, the agent has not processed the spec yet. Pinniped's agent does not write it.
+	// observedGeneration is the metadata.generation of the spec that the strategies describe. While it is lower than
+	// metadata.generation, the agent has not processed the spec yet. Upstream Pinniped's agent does not write it.
 	//
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// revisions summarizes the revision history: what was published to clients, the latest last. The ConfigMap
-	// objects.revisionsConfigMap also has the trust bundles. Pinniped's agent does not write it.
+	// revisions summarizes the revision history, which is what was published to clients, oldest first. The ConfigMap
+	// named in objects.revisionsConfigMap also has the trust bundles. Upstream Pinniped's agent does not write revisions.
 	//
 	// +listType=atomic
 	// +optional
@@ -114,8 +114,8 @@ type TransitionStatus struct {
 	// since is when the phase began.
 	Since metav1.Time `json:"since"`
 
-	// secretName is the Secret with the new certificate, as servingCertificate.secretName does. It is absent for the
-	// certificate that the agent generates.
+	// secretName names the Secret with the new certificate, in the form of servingCertificate.secretName. It is absent
+	// for the certificate that the agent generates.
 	//
 	// +optional
 	SecretName string `json:"secretName,omitempty"`
@@ -146,16 +146,16 @@ type RevisionStatus struct {
 	// +kubebuilder:validation:MinLength=1
 	ID string `json:"id"`
 
-	// since is when it was first published.
+	// since is when the revision was first published.
 	Since metav1.Time `json:"since"`
 
-	// until is when it was last published; absent while it is published.
+	// until is when the revision was last published. It is absent while the revision is still published.
 	//
 	// +optional
 	Until *metav1.Time `json:"until,omitempty"`
 
-	// lastUsed is when a client last used the proxy during this revision, to the hour. A revision without it has no
-	// clients.
+	// lastUsed is when a client last used the proxy during this revision, to the hour. It is absent if the revision has
+	// no clients.
 	//
 	// +optional
 	LastUsed *metav1.Time `json:"lastUsed,omitempty"`
@@ -170,7 +170,7 @@ type RevisionStatus struct {
 	// +optional
 	CABundle []string `json:"caBundle,omitempty"`
 
-	// names are the DNS names and IP addresses that the certificate in service covered.
+	// names are the DNS names and IP addresses that the certificate in service at that time covered.
 	//
 	// +listType=atomic
 	// +optional
@@ -215,7 +215,7 @@ type ObjectNames struct {
 	// +optional
 	ServiceAccount string `json:"serviceAccount,omitempty"`
 
-	// revisionsConfigMap is the ConfigMap with the revision history: status.revisions with the trust bundles.
+	// revisionsConfigMap is the ConfigMap with the revision history: status.revisions plus the trust bundles.
 	//
 	// +optional
 	RevisionsConfigMap string `json:"revisionsConfigMap,omitempty"`
@@ -278,7 +278,7 @@ type ServingCertificateStatus struct {
 	// servingReplicas is the number of replicas that serve this certificate. It should equal replicas.
 	ServingReplicas int32 `json:"servingReplicas"`
 
-	// otherReplicas are the replicas that do not serve it, each with the reason; at most 20 are listed.
+	// otherReplicas are the replicas that do not serve this certificate, each with the reason; at most 20 are listed.
 	//
 	// +listType=map
 	// +listMapKey=name
@@ -299,7 +299,7 @@ type OtherReplica struct {
 	// +optional
 	SHA256 string `json:"sha256,omitempty"`
 
-	// message is the reason in a sentence. If a certificate was refused, it begins with a code for `pinniped explain`.
+	// message is the reason in a sentence. It begins with a code for `pinniped explain` if a certificate was refused.
 	//
 	// +kubebuilder:validation:MinLength=1
 	Message string `json:"message"`
@@ -321,7 +321,7 @@ type CredentialIssuerStrategy struct {
 	// +kubebuilder:validation:MinLength=1
 	Message string `json:"message"`
 
-	// findings is message in machine-readable form, the most severe first.
+	// findings has the content of message in machine-readable form, the most severe finding first.
 	//
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=50

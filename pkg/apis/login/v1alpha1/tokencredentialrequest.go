@@ -43,7 +43,7 @@ type TokenCredentialRequestSpec struct {
 	Authenticator corev1.TypedLocalObjectReference `json:"authenticator"`
 
 	// strategy is the type of the strategy to get a credential from. If it is absent, the first strategy that works is
-	// used. Request ServiceAccountToken explicitly to get it while another strategy works.
+	// used. To get a service account token while another strategy works, request ServiceAccountToken explicitly.
 	// +optional
 	Strategy string `json:"strategy,omitempty"`
 }
