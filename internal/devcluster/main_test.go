@@ -8,8 +8,6 @@ import (
 	"time"
 )
 
-// testTimeout limits one call that starts programs. It is generous, because the machine may be busy.
-
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(helperDirEnv); dir != "" {
 		os.Exit(runHelper(dir, os.Getenv(helperModeEnv)))

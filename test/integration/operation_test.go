@@ -246,7 +246,7 @@ func clientTLS(roots *x509.CertPool, certificates ...tls.Certificate) *tls.Confi
 	return &tls.Config{RootCAs: roots, Certificates: certificates, MinVersion: tls.VersionTLS12}
 }
 
-// traffic is load on the proxies of both replicas. Of four clients, two keep their connection, and two open a new one
+// traffic is load on the proxies of both replicas. Half of the clients keep their connection, and half open a new one
 // for each request.
 type traffic struct {
 	cancel   context.CancelFunc

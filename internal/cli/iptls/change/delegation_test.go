@@ -80,6 +80,9 @@ func TestSetOfAnotherNamespace(t *testing.T) {
 			t.Parallel()
 			w := iptlstest.New(t)
 			w.Obey(t)
+			objects, _ := discovery.Objects(w.Cluster.Issuer, "pinniped-concierge")
+			objects.ServiceAccount = "published"
+			w.Cluster.Issuer.Status.Objects = &objects
 			if tt.world != nil {
 				tt.world(w)
 			}
@@ -102,7 +105,7 @@ func TestSetOfAnotherNamespace(t *testing.T) {
 				t.Errorf("it changed the tls block: %+v", tls)
 			}
 			for _, reviewed := range w.Cluster.Reviewed {
-				if want := "pinniped-concierge/pinniped-concierge shared/proxy-tls"; reviewed != want {
+				if want := "pinniped-concierge/published shared/proxy-tls"; reviewed != want {
 					t.Errorf("it asked about %q, not %q", reviewed, want)
 				}
 			}
