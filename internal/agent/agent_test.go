@@ -54,7 +54,7 @@ func TestProxyRunnerSaysWhyItCannotStart(t *testing.T) {
 	if runner.Serving() {
 		t.Error("it claims to serve")
 	}
-	if err := runner.Ready(); err == nil || err.Error() != "the impersonation proxy does not listen" {
+	if err := runner.Ready(); err == nil || err.Error() != "the impersonation proxy is not listening" {
 		t.Errorf("it is ready, or says %v", err)
 	}
 	if err := runner.Stop(t.Context()); err != nil {

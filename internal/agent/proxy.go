@@ -102,7 +102,7 @@ func (p *proxyRunner) Serving() bool { return p.server() != nil }
 func (p *proxyRunner) Ready() error {
 	server := p.server()
 	if server == nil {
-		return errors.New("the impersonation proxy does not listen")
+		return errors.New("the impersonation proxy is not listening")
 	}
 	return server.Ready()
 }

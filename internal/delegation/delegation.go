@@ -123,7 +123,7 @@ func parseEntry(item any) (Entry, error) {
 	}
 	var entry Entry
 	if entry.SecretName, ok = fields["secretName"].(string); !ok || entry.SecretName == "" {
-		return entry, errors.New("secretName is not a name")
+		return entry, errors.New("secretName is missing, empty or not a string")
 	}
 	targets, ok := fields["targetNamespaces"].([]any)
 	if !ok {

@@ -50,7 +50,7 @@ func newScraped() []scraped {
 			emit(s.tokens.Counts.Failed.Load(), "token", "error")
 		}, "review", "result")
 	add(gauge, "memory_held_bytes",
-		"Memory that clients hold: all users together, and all unauthenticated clients together.",
+		"Memory held by clients: the total for all users, and the total for all unauthenticated clients.",
 		func(s *Server, emit emit) {
 			emit(s.FlowControl.Memory().Users, "users")
 			emit(s.FlowControl.Memory().Unauthenticated, "unauthenticated")

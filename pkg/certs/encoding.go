@@ -93,7 +93,7 @@ func extensionFault(extension asn1.RawValue, by string) (fault, fix string) {
 					return "in its name constraints, " + problem,
 						by + "for a CA certificate with valid name constraints: each IP entry is an address and a mask (8 or 32 " +
 							"bytes), and each name is ASCII. A Windows CA writes an empty entry if \"IPADDRESS =\" has no value in " +
-							"CAPolicy.inf. Certificates below it stay valid if the CA keeps its key and name"
+							"CAPolicy.inf. Certificates that the CA has issued stay valid if its new certificate has the same key and name"
 				}
 			}
 		}

@@ -147,7 +147,7 @@ func catalogue() []Explanation {
 		{
 			Code:        ExpiresSoon,
 			Cause:       "Less than a tenth of the certificate's lifetime is left. If less than a third is left, the finding is a warning.",
-			Consequence: "Clients will soon stop verifying it. A renewal that was due did not happen.",
+			Consequence: "Clients will soon reject it. A renewal that was due did not happen.",
 			Fix:         "renew it now, and find out why the renewal did not happen",
 			Example:     "cert-manager: kubectl describe certificate --namespace pinniped-concierge",
 		},

@@ -239,7 +239,7 @@ func (r *run) checkName(leaf *x509.Certificate, name Name) {
 		}
 	} else if name.Advisory {
 		r.inform(NameNotCovered, "that is fine unless a client connects with this name",
-			"the serving certificate is not valid for %s, which is not the endpoint that new kubeconfigs use: %s",
+			"the serving certificate is not valid for %s (new kubeconfigs use another endpoint): %s",
 			where, whyNotCovered(leaf, name.Value))
 	} else {
 		r.note(NameNotCovered, "have the certificate issued for this name too, or change the name that clients use",

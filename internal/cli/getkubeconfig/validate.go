@@ -203,7 +203,7 @@ func (o *Options) runPlugin(
 				"logging in with the new kubeconfig: its credential plugin failed, so the kubeconfig was not written: %w",
 				err,
 			),
-			"see the plugin's output above, or create the kubeconfig without logging in with --validate=connection",
+			"see the plugin's output above, or use --validate=connection to create the kubeconfig without logging in",
 		)
 	}
 	var response clientauthenticationv1beta1.ExecCredential

@@ -165,7 +165,7 @@ Exit codes: 0 rotated, 1 some kubeconfigs were not rotated, 3 the bundle is refu
 	flags.StringSliceVar(&o.Contexts, "contexts", nil,
 		`update only the clusters and users of these contexts, for example "prod-*" (default: all)`)
 	flags.StringArrayVar(&o.Admins, "admin-kubeconfig", nil,
-		"read CA bundles with this administrator's kubeconfig, or with the kubeconfigs in this folder (repeatable)")
+		"administrator's kubeconfig with which to read CA bundles, or a folder of such kubeconfigs (repeatable)")
 	flags.StringSliceVar(&o.ExpectedCAs, "expect-ca", nil,
 		`accept only CAs with these SHA-256 fingerprints, even in an older bundle ("none": accept no CA)`)
 	flags.StringVar(&o.Endpoint, "endpoint", "", "URL of the endpoint (default: the published one)")

@@ -67,9 +67,9 @@ they remove the rest of Pinniped. --back checks the migration in the other direc
 describes each step.
 
 "pinniped migrate check" itself changes nothing. It checks that existing clients would still verify the certificate in
-spec.impersonationProxy.tls. For Secrets other than the certificate's, it reads only names and owners. With -o commands,
-it prints only the commands, as a POSIX shell script. Read the script, then run it with "sh -eu". The script needs
-kubectl and a cluster administrator's permissions.
+spec.impersonationProxy.tls. The only Secret whose contents it reads is that certificate's. For all others, it reads
+only names and owners. With -o commands, it prints only the commands, as a POSIX shell script. Read the script, then run
+it with "sh -eu". The script needs kubectl and a cluster administrator's permissions.
 
 Exit codes: 0 nothing blocks the next step, 3 the next step is blocked, 4 not permitted (see "pinniped help exit-codes")`,
 		Example: `  pinniped migrate check

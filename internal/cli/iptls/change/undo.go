@@ -33,8 +33,8 @@ func NewUndoCommand(f *factory.Factory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "undo",
 		Short: "Go back to the last configuration that was in effect",
-		Long: `Restore the configuration of the newest earlier revision that was in effect, no matter who has changed the
-configuration since. A second undo therefore reverts the first. --to-revision restores another revision
+		Long: `Restore the configuration of the last revision that was in effect before the current one, no matter who has
+changed the configuration since. A second undo therefore reverts the first. --to-revision restores another revision
 ("pinniped ip-tls history" lists all).
 
 A revision contains the configuration that led to it: the tls block, the external endpoint, the type of the Service and
@@ -55,7 +55,7 @@ Exit codes: 0 undone or unchanged, 3 refused, 5 not in effect in time, 6 in tran
 		},
 	}
 	cmd.Flags().StringVar(&o.ToRevision, "to-revision", "",
-		"ID, or ID prefix, of the revision to restore (default: the newest earlier one that was in effect)")
+		"ID, or ID prefix, of the revision to restore (default: the last one that was in effect before the current one)")
 	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{"to-revision": cobra.NoFileCompletions})
 	session.AddAllowFlag(cmd, &o.Allow, "OldClientsBreak")
 	o.Flags.AddFlags(cmd, f, o.Session)
