@@ -52,7 +52,7 @@ func TestLimitsAreDocumented(t *testing.T) {
 		"HTTP/2 client that does not acknowledge pings": seconds(server.HTTP2.SendPingTimeout) + " until a ping is sent, and " +
 			seconds(server.HTTP2.PingTimeout) + " for the acknowledgement, then its streams end",
 		"response to a slow client": seconds(o.WriteTimeout) + " for each 32 KiB, then it ends; only " + seconds(slowAfter) +
-			" when the slow-client limit is reached",
+			" while all seats for [slow clients](../overload.md#limits) are taken",
 		"connection whose client reads nothing": seconds(server.HTTP2.WriteByteTimeout) + ", then it is closed",
 		"time to finish at shutdown": "streams: `shutdownDelay` + " + seconds(o.StreamGrace) +
 			"; other requests: `shutdownDelay` + " + seconds(o.DrainTimeout),
@@ -70,7 +70,7 @@ func TestLimitsAreDocumented(t *testing.T) {
 		}
 	}
 	if text := fmt.Sprintf(
-		"it is unread for %d ms and",
+		"has not read it for %d ms and",
 		aheadAfter.Milliseconds(),
 	); !strings.Contains(
 		string(content),

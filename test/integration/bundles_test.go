@@ -80,7 +80,7 @@ func TestTheTrustBundleOfAConfigMap(t *testing.T) {
 	must.Do(t, w.admin.Delete(t.Context(), source))
 	w.waitForStatus(t, configv1alpha1.ReasonPending, `certificateAuthorityDataSource: ConfigMap "company-ca"`)
 	w.waitForBundle(t, both)
-	if got := w.asAdmin(t, "ip-tls", "status"); !strings.Contains(got.out, "BundleNotFound") ||
+	if got := w.asAdmin(t, "ip-tls", "status"); !strings.Contains(got.errOut, "BundleNotFound") ||
 		!strings.Contains(got.out, `ConfigMap "company-ca"`) {
 		t.Errorf("ip-tls status ended with %d and does not name the ConfigMap: %s%s", got.code, got.out, got.errOut)
 	}

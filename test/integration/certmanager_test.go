@@ -235,7 +235,7 @@ func TestCertManager(t *testing.T) {
 	running.Env = []string{"HOME=" + t.TempDir()}
 	running.Stdout, running.Stderr = &out, &errOut
 	must.Do(t, running.Start())
-	const waits = `filled by cert-manager's Certificate "by-cert-manager" (not issued yet)`
+	const waits = `cert-manager's Certificate "by-cert-manager" (not issued yet) to fill`
 	testkit.Eventually(t, 30*time.Second, func() error {
 		if said := errOut.String(); !strings.Contains(said, waits) {
 			return fmt.Errorf("ip-tls set says %q, not %q", said, waits)

@@ -150,7 +150,7 @@ func rarePermissions() map[permission]string {
 		{
 			account: "pinniped-concierge:pinniped-concierge", group: "certificates.k8s.io",
 			resource: "certificatesigningrequests", verb: "get",
-		}: "internal/signer/again_test.go: TestARequestIsReadAgain",
+		}: "internal/signer/signer_test.go: TestARequestIsReadAgain",
 		{
 			account: "pinniped-concierge:pinniped-concierge-user-accounts", namespace: userAccounts,
 			resource: "serviceaccounts", verb: "update",

@@ -112,8 +112,8 @@ func TestLimitsAreDocumented(t *testing.T) {
 		t.Fatal(err)
 	}
 	for what, limit := range map[string]string{
-		"buffered response": fmt.Sprintf("up to %d MiB if it is unread for 20 ms and "+
-			"there is memory; otherwise %d KiB from the API server and 32 KiB in the proxy; for a stream, %d KiB and 16 KiB",
+		"buffered response": fmt.Sprintf("up to %d MiB if the client has not read it for 20 ms and "+
+			"memory is free; otherwise %d KiB in transit from the API server and 32 KiB in the proxy (for a stream, %d KiB and 16 KiB)",
 			maxAhead>>20, upstreamWindow>>10, streamWindow>>10),
 		"time to connect to the API server": fmt.Sprintf("%.0f s, and %.0f s for TLS; then 503",
 			dialTimeout.Seconds(), handshakeTimeout.Seconds()),
