@@ -84,8 +84,7 @@ func mayWrite(secret *corev1.Secret, overwrite bool) error {
 		return nil
 	}
 	refuse := func(hint, format string, args ...any) error {
-		text := fmt.Sprintf("Secret %q is not overwritten: ", secret.Namespace+"/"+secret.Name) +
-			fmt.Sprintf(format, args...)
+		text := fmt.Sprintf("Secret %q is not overwritten: ", secret.Namespace+"/"+secret.Name) + fmt.Sprintf(format, args...)
 		return ui.WithExitCode(ui.WithHint(errors.New(text), "%s", hint), ui.ExitRefused)
 	}
 	const another = "write the certificate into another Secret: --secret NAME"
@@ -148,8 +147,7 @@ func writeSecret(ctx context.Context, cluster session.Cluster, before, wanted *c
 	}
 	var keys []string
 	for _, key := range secretKeys {
-		if _, has := wanted.Data[key]; has &&
-			(key != plan.CABundleKey || !bytes.Equal(before.Data[key], wanted.Data[key])) {
+		if _, has := wanted.Data[key]; has && (key != plan.CABundleKey || !bytes.Equal(before.Data[key], wanted.Data[key])) {
 			keys = append(keys, key)
 		}
 	}

@@ -176,8 +176,7 @@ func (o *SetOptions) Validate() error {
 		return ui.WithHint(ui.Usage(errors.New("--cert needs --key")),
 			"also pass the certificate's private key: --key key.pem")
 	case o.Cert == "" && o.Key != "":
-		return ui.WithHint(ui.Usage(errors.New("--key needs --cert")),
-			"also pass the certificate: --cert fullchain.pem")
+		return ui.WithHint(ui.Usage(errors.New("--key needs --cert")), "also pass the certificate: --cert fullchain.pem")
 	case o.Cert == "" && o.OverwriteSecret:
 		return ui.Usage(errors.New("--overwrite-secret needs --cert and --key"))
 	case o.ActivateAfter < 0:

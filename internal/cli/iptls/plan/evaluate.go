@@ -97,9 +97,7 @@ func (p *Plan) judge(st *Snapshot) {
 	issuer.Spec.ImpersonationProxy = &p.Wanted
 	desired, err := serving.Resolve(issuer, p.Request.Namespace)
 	if err != nil {
-		add(certs.Finding{
-			Code: configv1alpha1.CodeSpecInvalid, Severity: certs.SeverityError, Message: err.Error(),
-		})
+		add(certs.Finding{Code: configv1alpha1.CodeSpecInvalid, Severity: certs.SeverityError, Message: err.Error()})
 		return
 	}
 	service := st.serviceFor(&p.Wanted)

@@ -104,8 +104,7 @@ func ReplicaProblem(status *configv1alpha1.ServingCertificateStatus, sha256 stri
 	case status.ServingReplicas >= status.Replicas:
 		return ""
 	}
-	problem := fmt.Sprintf("%d of %d replicas of the agent serve the certificate", status.ServingReplicas,
-		status.Replicas)
+	problem := fmt.Sprintf("%d of %d replicas of the agent serve the certificate", status.ServingReplicas, status.Replicas)
 	if len(status.OtherReplicas) > 0 {
 		problem += fmt.Sprintf("; %s does not: %s", status.OtherReplicas[0].Name, status.OtherReplicas[0].Message)
 	}

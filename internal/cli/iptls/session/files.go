@@ -85,8 +85,7 @@ func (s *Session) ReadKubeconfigs(ctx context.Context, paths []string) ([]Kubeco
 	var all []Kubeconfig
 	for _, file := range files {
 		if file.Hidden {
-			s.Progress.Info("Skipped hidden folder %q: pass its path if it has kubeconfigs",
-				file.Path)
+			s.Progress.Info("Skipped hidden folder %q: pass its path if it has kubeconfigs", file.Path)
 			continue
 		}
 		one := Kubeconfig{File: file.Path, Err: file.Err}

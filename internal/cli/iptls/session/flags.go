@@ -181,8 +181,7 @@ func (c *CertificateFlags) Request(stdin io.Reader) (plan.Request, error) {
 
 // AddAllowFlag adds --allow to a command. example is a code for its help.
 func AddAllowFlag(cmd *cobra.Command, into *[]string, example string) {
-	cmd.Flags().StringArrayVar(into, "allow", nil,
-		"accept the error with this code (repeatable), for example "+example)
+	cmd.Flags().StringArrayVar(into, "allow", nil, "accept the error with this code (repeatable), for example "+example)
 	codes := Allowable()
 	for i, code := range codes {
 		if e, ok := certs.Explain(certs.Code(code)); ok {

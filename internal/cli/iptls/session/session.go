@@ -83,8 +83,7 @@ func (s *Session) AddFlags(cmd *cobra.Command, f *factory.Factory, timeout time.
 	flags := cmd.Flags()
 	factory.AddOutput(cmd, &s.Output, formats...)
 	flags.DurationVar(&s.Timeout, "timeout", timeout, "total time limit (0: none)")
-	flags.StringVar(&s.CredentialIssuer, "credential-issuer", "",
-		"name of the CredentialIssuer (default: the only one)")
+	flags.StringVar(&s.CredentialIssuer, "credential-issuer", "", "name of the CredentialIssuer (default: the only one)")
 	flags.StringVarP(&s.Namespace, "namespace", "n", "",
 		"the agent's namespace (default: found in the cluster, else "+defaultNamespace+")")
 	flags.StringVar(&s.Suffix, "api-group-suffix", apis.DefaultGroupSuffix, "API group suffix of the installation")
