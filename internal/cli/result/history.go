@@ -67,9 +67,5 @@ const (
 
 // Enum lists the outcomes.
 func (ClientOutcome) Enum() []string {
-	return []string{
-		string(ClientsWork), string(ClientsRefused), string(ClientsPartlyRefused), string(ClientsRetired),
-		string(ClientsUnused),
-		string(ClientsNotKnown),
-	}
+	return enum(ClientsWork, ClientsRefused, ClientsPartlyRefused, ClientsRetired, ClientsUnused, ClientsNotKnown)
 }

@@ -22,8 +22,7 @@ type RotationSummary struct {
 	Unrelated      int `json:"unrelated"`
 	Failed         int `json:"failed"`
 	// NotDone is the number of kubeconfigs that were not processed before the command ended.
-	NotDone int `json:"notDone"`
-	// Milliseconds is the duration.
+	NotDone      int `json:"notDone"`
 	Milliseconds int `json:"milliseconds"`
 }
 
@@ -50,9 +49,8 @@ type RotatedKubeconfig struct {
 	// Where is its path or its Secret.
 	Where   string      `json:"where"`
 	Outcome FileOutcome `json:"outcome"`
-	// Reason is the reason for the outcome.
-	Reason  string  `json:"reason,omitempty"`
-	Entries []Entry `json:"entries,omitempty"`
+	Reason  string      `json:"reason,omitempty"`
+	Entries []Entry     `json:"entries,omitempty"`
 	// Added are the certificates that it newly trusts.
 	Added []AddedCA `json:"added,omitempty"`
 }

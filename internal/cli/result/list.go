@@ -49,9 +49,6 @@ const (
 
 // Enum lists the verdicts.
 func (Verdict) Enum() []string {
-	return []string{
-		string(VerdictUnreadable), string(VerdictIncomplete), string(VerdictOutdated), string(VerdictExpired),
-		string(VerdictUnreachable), string(VerdictNoPlugin), string(VerdictExpiring), string(VerdictInsecure),
-		string(VerdictNotKnown), string(VerdictOK),
-	}
+	return enum(VerdictUnreadable, VerdictIncomplete, VerdictOutdated, VerdictExpired, VerdictUnreachable,
+		VerdictNoPlugin, VerdictExpiring, VerdictInsecure, VerdictNotKnown, VerdictOK)
 }

@@ -60,7 +60,5 @@ const (
 
 // Enum lists the revocations.
 func (Revocation) Enum() []string {
-	return []string{
-		string(RevocationDone), string(RevocationNotOffered), string(RevocationNotNeeded), string(RevocationFailed),
-	}
+	return enum(RevocationDone, RevocationNotOffered, RevocationNotNeeded, RevocationFailed)
 }

@@ -1,12 +1,11 @@
 package result
 
 import (
+	"cmp"
 	"crypto/x509"
 	"fmt"
 	"strings"
 	"time"
-
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
@@ -17,16 +16,12 @@ type ObjectRef struct {
 	Name      string `json:"name"`
 }
 
-// Ref returns the ObjectRef for name.
-func Ref(name types.NamespacedName) ObjectRef { return ObjectRef(name) }
-
 // CABundle lists the certificates that clients verify with, in order. Empty means the system roots; absent means that
 // the bundle is unknown.
 type CABundle []CACertificate
 
 // CACertificate is one certificate of a CA bundle.
 type CACertificate struct {
-	// SHA256 is the full fingerprint of the certificate.
 	SHA256    string    `json:"sha256"`
 	Subject   string    `json:"subject"`
 	NotBefore time.Time `json:"notBefore"`
@@ -47,24 +42,10 @@ func BundleOf(pem []byte) CABundle {
 
 // CACertificateOf returns the description of a certificate.
 func CACertificateOf(cert *x509.Certificate) CACertificate {
-	name := cert.Subject.CommonName
-	if name == "" {
-		name = cert.Subject.String()
-	}
 	return CACertificate{
 		SHA256: certs.Fingerprint(cert.Raw), Subject: cert.Subject.String(),
-		NotBefore: cert.NotBefore.UTC(), NotAfter: cert.NotAfter.UTC(), name: name,
+		NotBefore: cert.NotBefore.UTC(), NotAfter: cert.NotAfter.UTC(), name: cert.Subject.CommonName,
 	}
-}
-
-// Has reports whether the bundle has the certificate with this fingerprint.
-func (b CABundle) Has(sha256 string) bool {
-	for _, member := range b {
-		if member.SHA256 == sha256 {
-			return true
-		}
-	}
-	return false
 }
 
 // String returns the certificates in the bundle in one line; empty for an empty bundle.
@@ -72,11 +53,7 @@ func (b CABundle) String() string {
 	const most = 3
 	var parts []string
 	for _, member := range b[:min(len(b), most)] {
-		name := member.name
-		if name == "" {
-			name = member.Subject
-		}
-		parts = append(parts, fmt.Sprintf("%.60q (SHA-256 %.16s)", name, member.SHA256))
+		parts = append(parts, fmt.Sprintf("%.60q (SHA-256 %.16s)", cmp.Or(member.name, member.Subject), member.SHA256))
 	}
 	if more := len(b) - most; more > 0 {
 		parts = append(parts, fmt.Sprintf("and %d more", more))
@@ -99,10 +76,7 @@ const (
 
 // Enum lists the sources.
 func (Source) Enum() []string {
-	return []string{
-		string(SourceSecret), string(SourceGenerated), string(SourceFile), string(SourceEndpoint), string(SourceAgent),
-		string(SourceCluster),
-	}
+	return enum(SourceSecret, SourceGenerated, SourceFile, SourceEndpoint, SourceAgent, SourceCluster)
 }
 
 // Address is the certificate at one address of the endpoint.
@@ -125,8 +99,7 @@ type File struct {
 	// Path is its path; "(current)" for the user's own.
 	Path    string      `json:"path"`
 	Outcome FileOutcome `json:"outcome"`
-	// Reason is the reason for the outcome.
-	Reason string `json:"reason,omitempty"`
+	Reason  string      `json:"reason,omitempty"`
 	// Entries are the parts that use the endpoint.
 	Entries []Entry `json:"entries,omitempty"`
 	// Added are the certificates that it newly trusts.
@@ -146,8 +119,7 @@ type Entry struct {
 	Name    string      `json:"name"`
 	Outcome FileOutcome `json:"outcome"`
 	// Code is the reason in one word, if there is one.
-	Code string `json:"code,omitempty"`
-	// Reason is the reason for the outcome.
+	Code   string `json:"code,omitempty"`
 	Reason string `json:"reason,omitempty"`
 	// Server is the URL of the entry, in results about several clusters.
 	Server string `json:"server,omitempty"`
@@ -164,9 +136,7 @@ const (
 )
 
 // Enum lists the kinds of entries.
-func (EntryKind) Enum() []string {
-	return []string{string(EntryCluster), string(EntryUser), string(EntryContext)}
-}
+func (EntryKind) Enum() []string { return enum(EntryCluster, EntryUser, EntryContext) }
 
 // FileOutcome is the result for a kubeconfig or an entry of it. That of a file is the most important one of its
 // entries.
@@ -189,11 +159,8 @@ const (
 
 // Enum lists the outcomes.
 func (FileOutcome) Enum() []string {
-	return []string{
-		string(FileRotated), string(FileCurrent), string(FileSkipped), string(FileUnrelated), string(FileFailed),
-		string(FileNotDone), string(FileWorks), string(FileOutdated), string(FileWillBreak), string(FileBroken),
-		string(FileNotKnown),
-	}
+	return enum(FileRotated, FileCurrent, FileSkipped, FileUnrelated, FileFailed, FileNotDone, FileWorks, FileOutdated,
+		FileWillBreak, FileBroken, FileNotKnown)
 }
 
 // Outcome is the final result of a command.
@@ -212,10 +179,8 @@ const (
 
 // Enum lists the outcomes.
 func (Outcome) Enum() []string {
-	return []string{
-		string(OutcomeConfigured), string(OutcomeUnset), string(OutcomeUndone), string(OutcomeUnchanged),
-		string(OutcomeRefused), string(OutcomeNotConverged), string(OutcomePrepared),
-	}
+	return enum(OutcomeConfigured, OutcomeUnset, OutcomeUndone, OutcomeUnchanged, OutcomeRefused, OutcomeNotConverged,
+		OutcomePrepared)
 }
 
 // Answer is yes, no or unknown.
@@ -229,6 +194,4 @@ const (
 )
 
 // Enum lists the answers.
-func (Answer) Enum() []string {
-	return []string{string(AnswerYes), string(AnswerNo), string(AnswerUnknown)}
-}
+func (Answer) Enum() []string { return enum(AnswerYes, AnswerNo, AnswerUnknown) }

@@ -68,10 +68,7 @@ const (
 
 // Enum lists the states.
 func (UsersState) Enum() []string {
-	return []string{
-		string(UsersNotAffected), string(UsersSomeRefused), string(UsersAllRefused), string(UsersSwitchedOff),
-		string(UsersNotKnown),
-	}
+	return enum(UsersNotAffected, UsersSomeRefused, UsersAllRefused, UsersSwitchedOff, UsersNotKnown)
 }
 
 // Problem is one problem.

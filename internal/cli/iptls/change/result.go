@@ -26,7 +26,7 @@ func (c *Change) newResult(proposal *Proposal) *Result {
 		Changes:          p.Changes,
 	}
 	if secret := p.Request.SecretName(); secret.Name != "" {
-		ref := result.Ref(secret)
+		ref := result.ObjectRef(secret)
 		done.Secret = &ref
 	}
 	if len(p.Changes) == 0 {
