@@ -131,10 +131,6 @@ func (s *Session) AskElsewhere(ctx context.Context, h serving.History, at plan.E
 
 // ClientStates returns whether the clients of each revision verify the certificates at the endpoint that they use.
 func ClientStates(h serving.History, met []Met, elsewhere Elsewhere, now time.Time) []result.ClientState {
-	presents := func(met []Met) []Met {
-		return slices.DeleteFunc(slices.Clone(met), func(one Met) bool { return len(one.Chain) == 0 })
-	}
-	met = presents(met)
 	all := make([]result.ClientState, 0, len(h.Revisions))
 	for i := range h.Revisions {
 		s := &h.Revisions[i]
@@ -146,20 +142,22 @@ func ClientStates(h serving.History, met []Met, elsewhere Elsewhere, now time.Ti
 			state.Secret = s.Spec.TLS.SecretName
 		}
 		own, another := elsewhere[s.Endpoint]
+		if !another {
+			own = met
+		}
+		own = slices.DeleteFunc(slices.Clone(own), func(one Met) bool { return len(one.Chain) == 0 })
 		switch {
 		case s.Ended():
 			state.Outcome = result.ClientsRetired
 		case !s.Until.IsZero() && !s.HasClients():
 			state.Outcome = result.ClientsUnused
-		case another && len(presents(own)) == 0:
+		case another && len(own) == 0:
 			state.Outcome, state.Code = result.ClientsRefused, certs.EndpointUnreachable
 			state.Message = "they use " + s.Endpoint + ", which does not respond"
-		case another:
-			meet(&state, s, presents(own), now)
-		case len(met) == 0:
+		case len(own) == 0:
 			state.Outcome = result.ClientsNotKnown
 		default:
-			meet(&state, s, met, now)
+			meet(&state, s, own, now)
 		}
 		if state.Refused() && state.Code != certs.EndpointUnreachable {
 			names := state.RefusedNames

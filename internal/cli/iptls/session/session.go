@@ -3,6 +3,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -107,10 +108,7 @@ func (s *Session) CompleteSecrets(cmd *cobra.Command, f *factory.Factory) {
 
 // Validate checks the flags.
 func (s *Session) Validate(formats ...string) error {
-	if err := factory.CheckOutput(s.Output, formats...); err != nil {
-		return err
-	}
-	return ui.Usage(factory.ValidateSuffix(s.Suffix))
+	return cmp.Or(factory.CheckOutput(s.Output, formats...), ui.Usage(factory.ValidateSuffix(s.Suffix)))
 }
 
 // Print prints a result to stdout as JSON or YAML if --output says so, and otherwise as text returns it. It returns
@@ -230,32 +228,13 @@ func (f roundTripper) RoundTrip(request *http.Request) (*http.Response, error) {
 const rolesHint = "use an administrator's kubeconfig, or ask for a Role: deploy/iptlsroles has " +
 	"pinniped-ip-tls-viewer and pinniped-ip-tls-operator"
 
-// WithCodes adds the documented exit codes to errors from the cluster.
+// WithCodes adds the exit code, a hint and the API server's message to an error about a forbidden request, once.
 func WithCodes(err error) error {
-	if !errors.Is(err, discovery.ErrForbidden) {
+	if !errors.Is(err, discovery.ErrForbidden) || ui.ExitCodeOf(err) == ui.ExitNotPermitted {
 		return err
 	}
-	if _, ok := errors.AsType[*forbiddenError](err); ok {
-		return err
+	if status, ok := errors.AsType[*apierrors.StatusError](err); ok && status.ErrStatus.Message != "" {
+		err = fmt.Errorf("%w: %s", err, status.ErrStatus.Message)
 	}
-	denied := &forbiddenError{error: err}
-	if status, ok := errors.AsType[*apierrors.StatusError](err); ok {
-		denied.server = status.ErrStatus.Message
-	}
-	return ui.WithExitCode(ui.WithHint(denied, "%s", rolesHint), ui.ExitNotPermitted)
-}
-
-// forbiddenError is a forbidden request with the API server's message.
-type forbiddenError struct {
-	error
-	server string
-}
-
-func (e *forbiddenError) Unwrap() error { return e.error }
-
-func (e *forbiddenError) Error() string {
-	if e.server == "" {
-		return e.error.Error()
-	}
-	return e.error.Error() + ": " + e.server
+	return ui.WithExitCode(ui.WithHint(err, "%s", rolesHint), ui.ExitNotPermitted)
 }
