@@ -1,6 +1,7 @@
 package change
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -182,20 +183,14 @@ func (o *SetOptions) Validate() error {
 	case o.ActivateAfter < 0:
 		return ui.Usage(fmt.Errorf("invalid value %q for --activate-after: it is negative", o.ActivateAfter))
 	}
-	if err := o.Flags.Validate(o.Session); err != nil {
-		return err
-	}
-	if o.Mode != "" {
-		if err := factory.CheckOneOf("mode", o.Mode, modes...); err != nil {
-			return err
+	oneOf := func(flag, value string, accepted []string) error {
+		if value == "" {
+			return nil
 		}
+		return factory.CheckOneOf(flag, value, accepted...)
 	}
-	if o.ServiceType != "" {
-		if err := factory.CheckOneOf("service-type", o.ServiceType, serviceTypes...); err != nil {
-			return err
-		}
-	}
-	return o.Certificate.Validate()
+	return cmp.Or(o.Flags.Validate(o.Session), oneOf("mode", o.Mode, modes),
+		oneOf("service-type", o.ServiceType, serviceTypes), o.Certificate.Validate())
 }
 
 // Complete turns the flags into a request: it reads the files and loads the kubeconfig.
@@ -214,10 +209,11 @@ func (o *SetOptions) Complete() error {
 	o.request.ServiceType = configv1alpha1.ImpersonationProxyServiceType(o.ServiceType)
 	if o.Cert != "" {
 		o.files = &keyPair{}
-		if o.files.cert, err = session.ReadPEMFile("the certificate", o.Cert, o.Session.In); err != nil {
-			return err
+		o.files.cert, err = session.ReadPEMFile("the certificate", o.Cert, o.Session.In)
+		if err == nil {
+			o.files.key, err = session.ReadPEMFile("the private key", o.Key, o.Session.In)
 		}
-		if o.files.key, err = session.ReadPEMFile("the private key", o.Key, o.Session.In); err != nil {
+		if err != nil {
 			return err
 		}
 		o.request.WritesSecret, o.request.Sources.Certificate, o.request.Sources.Key = true, "--cert", "--key"
@@ -251,13 +247,13 @@ func (o *SetOptions) useConfigured(ctx context.Context) error {
 
 // Run checks, applies, waits and prints.
 func (o *SetOptions) Run(ctx context.Context) error {
-	if err := o.refuseFiles(); err != nil {
-		return err
+	err := o.refuseFiles()
+	if err == nil {
+		err = o.useConfigured(ctx)
 	}
-	if err := o.useConfigured(ctx); err != nil {
-		return err
+	if err == nil {
+		err = o.change().run(ctx, &o.request)
 	}
-	err := o.change().run(ctx, &o.request)
 	if err != nil && o.written != nil && !o.changed {
 		// The Secret is written, but not the CredentialIssuer: undo half a change.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout)
