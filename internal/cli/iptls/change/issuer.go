@@ -21,18 +21,16 @@ import (
 )
 
 // gather reads the cluster for the wanted configuration, and returns both.
-func (o *SetOptions) gather(ctx context.Context) (
-	st *plan.Snapshot, wanted configv1alpha1.ImpersonationProxySpec, err error,
-) {
+func (o *SetOptions) gather(ctx context.Context) (*plan.Snapshot, configv1alpha1.ImpersonationProxySpec, error) {
 	issuer, err := o.Session.ReadIssuer(ctx)
+	if err == nil {
+		err = session.Fits(o.request, issuer)
+	}
 	if err != nil {
-		return nil, wanted, err
+		return nil, configv1alpha1.ImpersonationProxySpec{}, err
 	}
-	if err := session.Fits(o.request, issuer); err != nil {
-		return nil, wanted, err
-	}
-	wanted = o.request.On(issuer.Spec.ImpersonationProxy)
-	st, err = o.Session.Gather(ctx, issuer, o.request.Namespace, wanted)
+	wanted := o.request.On(issuer.Spec.ImpersonationProxy)
+	st, err := o.Session.Gather(ctx, issuer, o.request.Namespace, wanted)
 	return st, wanted, err
 }
 

@@ -19,11 +19,8 @@ type Result = result.Change
 func (c *Change) newResult(proposal *Proposal) *Result {
 	st, p, dryRun := proposal.Snapshot, proposal.Plan, c.Flags.DryRun
 	done := &Result{
-		Outcome:          proposal.Outcome,
-		CredentialIssuer: st.Issuer.Name,
-		Certificate:      p.Report,
-		CABundle:         expectedBundle(p),
-		Changes:          p.Changes,
+		Outcome: proposal.Outcome, CredentialIssuer: st.Issuer.Name, Certificate: p.Report, CABundle: expectedBundle(p),
+		Changes: p.Changes,
 	}
 	if secret := p.Request.SecretName(); secret.Name != "" {
 		ref := result.ObjectRef(secret)

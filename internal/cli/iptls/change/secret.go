@@ -168,20 +168,17 @@ func (c *secretChange) undo(ctx context.Context, cluster session.Cluster, progre
 		if len(writtenKeys(current, c.after)) > 0 {
 			return fail(errors.New("it was changed in the meantime, so it stays as it is"))
 		}
+		done := "Restored"
 		if c.before == nil {
-			err = cluster.DeleteSecret(ctx, current)
+			done, err = "Removed", cluster.DeleteSecret(ctx, current)
 		} else {
 			_, err = writeSecret(ctx, cluster, current, c.before, false)
 		}
 		switch {
-		case err == nil && c.before == nil:
-			progress.Done("Removed Secret %q", c.after.Name)
-			return nil
 		case err == nil:
-			progress.Done("Restored Secret %q", c.after.Name)
+			progress.Done("%s Secret %q", done, c.after.Name)
 			return nil
-		case errors.Is(err, discovery.ErrConflict) && attempt < Attempts:
-		default:
+		case !errors.Is(err, discovery.ErrConflict) || attempt == Attempts:
 			return fail(err)
 		}
 	}

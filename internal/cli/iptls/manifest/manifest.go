@@ -119,19 +119,12 @@ Exit codes: 0 printed (see "pinniped help exit-codes")`,
 
 // Validate checks the flags.
 func (o *Options) Validate() error {
-	if err := o.Session.Validate("yaml", "json"); err != nil {
-		return err
-	}
-	if err := factory.CheckOneOf("for", o.For, targets()...); err != nil {
-		return err
-	}
-	if err := factory.CheckOneOf("key-algorithm", o.KeyAlgorithm, algorithmECDSA, algorithmRSA); err != nil {
-		return err
-	}
-	if err := session.ValidateEndpoint("external-endpoint", o.ExternalEndpoint); err != nil {
-		return err
-	}
+	err := cmp.Or(o.Session.Validate("yaml", "json"), factory.CheckOneOf("for", o.For, targets()...),
+		factory.CheckOneOf("key-algorithm", o.KeyAlgorithm, algorithmECDSA, algorithmRSA),
+		session.ValidateEndpoint("external-endpoint", o.ExternalEndpoint))
 	switch {
+	case err != nil:
+		return err
 	case o.For == forCertManager && o.Issuer == "":
 		return ui.WithHint(ui.Usage(errors.New("--issuer is missing")),
 			"name the issuer that signs the certificate: --issuer ClusterIssuer/NAME "+
@@ -144,7 +137,6 @@ func (o *Options) Validate() error {
 	case o.For != forGatewayAPI && o.Gateway != "":
 		return ui.Usage(fmt.Errorf("--gateway applies only to --for %s", forGatewayAPI))
 	}
-	var err error
 	o.issuer, err = parseIssuer(o.Issuer)
 	return err
 }
@@ -317,17 +309,15 @@ func inService(st *plan.Snapshot) []certs.Name {
 // if the Secret cannot be read.
 func (o *Options) warnOfOverwriting(secret types.NamespacedName, found *corev1.Secret) {
 	if found != nil {
-		by := session.IssuedBy(found)
-		same := by != nil && by.Kind == result.CertManagerCertificate && by.Name == secret.Name
-		if same && by.Issuer == o.issuer.Kind+" "+o.issuer.Name {
+		by, issuer := session.IssuedBy(found), o.issuer.Kind+" "+o.issuer.Name
+		if by != nil && by.Kind == result.CertManagerCertificate && by.Name == secret.Name && by.Issuer == issuer {
 			return
 		}
 	}
 	o.Session.Progress.Warn("Secret %q is in service. As soon as you apply the manifest, cert-manager will replace its "+
-		"certificate with one from %s %q. If the new certificate is from another CA, the agent serves it only "+
-		"when all kubeconfigs in use verify it, unless caTransition is Immediate. With "+
-		"another Secret (--secret), nothing changes until you run \"pinniped ip-tls set\"",
-		secret, o.issuer.Kind, o.issuer.Name)
+		"certificate with one from %s %q. If the new certificate is from another CA, the agent serves it only when all "+
+		"kubeconfigs in use verify it, unless caTransition is Immediate. With another Secret (--secret), nothing changes "+
+		"until you run \"pinniped ip-tls set\"", secret, o.issuer.Kind, o.issuer.Name)
 }
 
 func (o *Options) route(request plan.Request, st *plan.Snapshot) (map[string]any, error) {

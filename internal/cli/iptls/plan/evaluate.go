@@ -103,8 +103,7 @@ func (p *Plan) judge(st *Snapshot) {
 	service := st.serviceFor(&p.Wanted)
 	var e serving.Evaluation
 	if p.Generated {
-		e, err = st.generated(desired, service)
-		if err != nil {
+		if e, err = st.generated(desired, service); err != nil {
 			add(certs.Finding{Code: configv1alpha1.CodeSetupFailed, Severity: certs.SeverityError, Message: err.Error()})
 			return
 		}
@@ -137,16 +136,11 @@ func (p *Plan) judge(st *Snapshot) {
 	}
 	endpoint, _, _ := serving.Frontend(serving.Strategy(st.Issuer))
 	situation := serving.Situation{
-		InService: st.InService,
-		Retention: serving.DefaultRetention,
-		Revisions: func() (serving.History, bool) { return st.History, st.Known },
-		Endpoint:  endpoint,
-		TLS:       desired.Transition,
-		Now:       st.Now,
-		Leads:     true,
+		InService: st.InService, Retention: serving.DefaultRetention, Endpoint: endpoint, TLS: desired.Transition, Now: st.Now,
+		Revisions: func() (serving.History, bool) { return st.History, st.Known }, Leads: true,
 	}
-	p.Next = e.Certificate
 	verdict := serving.Evaluate(e, situation)
+	p.Next = e.Certificate
 	switch {
 	case verdict.Refusal != nil:
 		add(verdict.Refusal.Finding)
@@ -197,10 +191,11 @@ func (p *Plan) judgeClients(st *Snapshot, j serving.Judgement, waits bool) {
 	if j = j.Without(known...); len(j.Broken) == 0 {
 		return
 	}
-	f := certs.NewFinding(certs.OldClientsBreak, "these kubeconfigs stop working: "+serving.Summarize(j))
+	who := "these kubeconfigs stop"
 	if j.Everybody {
-		f.Message = "every kubeconfig in use stops working: " + serving.Summarize(j)
+		who = "every kubeconfig in use stops"
 	}
+	f := certs.NewFinding(certs.OldClientsBreak, who+" working: "+serving.Summarize(j))
 	f.Hint = p.brokenHint(j)
 	forOtherReasons := func(o serving.Outcome) bool { // a transition does not help: the cause is not the CA
 		return o.After != certs.BundleDoesNotVerify || p.lacks(o.Name)

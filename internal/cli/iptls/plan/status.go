@@ -7,9 +7,8 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
-
-	corev1 "k8s.io/api/core/v1"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/serving"
@@ -44,7 +43,7 @@ func ReadStatus(issuer *configv1alpha1.CredentialIssuer, wanted configv1alpha1.I
 	case strategy.Status != configv1alpha1.StrategySuccess:
 		return AgentView{
 			Problem: fmt.Sprintf("the agent reports %s: %s", strategy.Reason, strategy.Message),
-			Refused: finalVerdict(issuer, strategy),
+			Refused: finalVerdict(issuer),
 		}
 	}
 	endpoint, published, readable := serving.Frontend(strategy)
@@ -72,23 +71,18 @@ func ReadStatus(issuer *configv1alpha1.CredentialIssuer, wanted configv1alpha1.I
 // finalVerdict returns the finding with which the agent permanently refuses the spec, or nil. It ignores a status for
 // an earlier spec, and findings that others may fix in the meantime: an issuer that has yet to fill the Secret, or an
 // owner who has yet to permit its use.
-func finalVerdict(issuer *configv1alpha1.CredentialIssuer,
-	strategy *configv1alpha1.CredentialIssuerStrategy,
-) *configv1alpha1.StrategyFinding {
+func finalVerdict(issuer *configv1alpha1.CredentialIssuer) *configv1alpha1.StrategyFinding {
+	strategy := serving.Strategy(issuer)
 	if seen := issuer.Status.ObservedGeneration; seen == 0 || seen != issuer.Generation ||
 		strategy.Reason != configv1alpha1.ReasonErrorDuringSetup {
 		return nil
 	}
+	fixedByOthers := []certs.Code{certs.SecretNotFound, certs.SecretNotPermitted, certs.SecretIncomplete}
 	for i, finding := range strategy.Findings {
-		if finding.Severity != configv1alpha1.FindingError {
-			continue
-		}
-		_, ofCertificate := certs.Explain(certs.Code(finding.Code))
-		switch certs.Code(finding.Code) { //nolint:exhaustive // all others are final
-		case certs.SecretNotFound, certs.SecretNotPermitted, certs.SecretIncomplete:
-			continue
-		}
-		if ofCertificate || finding.Code == configv1alpha1.CodeSpecInvalid {
+		code := certs.Code(finding.Code)
+		_, ofCertificate := certs.Explain(code)
+		if finding.Severity == configv1alpha1.FindingError && !slices.Contains(fixedByOthers, code) &&
+			(ofCertificate || finding.Code == configv1alpha1.CodeSpecInvalid) {
 			return &strategy.Findings[i]
 		}
 	}
@@ -113,22 +107,8 @@ func ReplicaProblem(status *configv1alpha1.ServingCertificateStatus, sha256 stri
 
 // SameBase64 reports whether data is the base64 of a bundle with the same certificates.
 func SameBase64(data string, bundle []byte) bool {
-	if data == "" {
-		return false
-	}
 	decoded, err := base64.StdEncoding.DecodeString(strings.TrimSpace(data))
-	return err == nil && certs.SameBundle(decoded, bundle)
-}
-
-// BundleFor returns the trust bundle for the certificate in secret, which may be nil. source is the bundle source of
-// tls.
-func BundleFor(
-	tls configv1alpha1.ImpersonationProxyTLSSpec, secret *corev1.Secret, source *serving.BundleSource,
-) ([]byte, error) {
-	if secret == nil {
-		secret = &corev1.Secret{}
-	}
-	return serving.Bundle(tls, secret, source)
+	return data != "" && err == nil && certs.SameBundle(decoded, bundle)
 }
 
 // Published returns the published trust bundle; empty means the system roots. found is false if none is published or it
