@@ -12,20 +12,17 @@ import (
 // Change is the result of a command that changes the serving certificate.
 type Change struct {
 	Head
-	// Outcome is what the command did.
 	Outcome Outcome `json:"outcome"`
 	// DryRun is set if nothing was changed.
 	DryRun DryRun `json:"dryRun,omitempty"`
 	// CredentialIssuer is empty if files were rejected before the cluster was asked.
 	CredentialIssuer string `json:"credentialIssuer"`
 	// Secret is the configured Secret, or the one configured until now; absent for the generated certificate.
-	Secret *ObjectRef `json:"secret,omitempty"`
-	// Certificate is the report of the certificate checks.
+	Secret      *ObjectRef   `json:"secret,omitempty"`
 	Certificate certs.Report `json:"certificate"`
 	// CABundle is the CA bundle for clients; absent if the agent has yet to create a CA.
-	CABundle CABundle `json:"caBundle,omitzero"`
-	// Changes are the fields that change.
-	Changes []FieldChange `json:"changes"`
+	CABundle CABundle      `json:"caBundle,omitzero"`
+	Changes  []FieldChange `json:"changes"`
 	// Endpoint and Addresses are what the command observed while waiting.
 	Endpoint   string    `json:"endpoint,omitempty"`
 	Addresses  []Address `json:"addresses,omitempty"`
@@ -35,8 +32,7 @@ type Change struct {
 	Transition *Transition `json:"transition,omitempty"`
 	// Kubeconfigs are those of --kubeconfigs that use the endpoint.
 	Kubeconfigs []File `json:"kubeconfigs,omitempty"`
-	// SwitchedOff is true if the proxy is switched off.
-	SwitchedOff bool `json:"switchedOff,omitempty"`
+	SwitchedOff bool   `json:"switchedOff,omitempty"`
 }
 
 // Transition is a change of the certificate during which the old one is served with dual trust, until no client breaks.

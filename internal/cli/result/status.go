@@ -23,8 +23,7 @@ type Status struct {
 	Configured *ConfiguredStatus `json:"configured,omitempty"`
 	Agent      *AgentStatus      `json:"agent,omitempty"`
 	Published  *PublishedStatus  `json:"published,omitempty"`
-	// Transition is the current transition.
-	Transition *Transition `json:"transition,omitempty"`
+	Transition *Transition       `json:"transition,omitempty"`
 	// Certificate is the configured certificate if it can be read, else the presented one.
 	Certificate *CertificateStatus `json:"certificate,omitempty"`
 	RenewedBy   *Renewer           `json:"renewedBy,omitempty"`

@@ -125,8 +125,7 @@ func (o *SetOptions) awaitIssuer(ctx context.Context, st *plan.Snapshot, p *plan
 	if by == nil {
 		return false, nil // it is gone or has finished
 	}
-	return false, ui.WithHint(
-		fmt.Errorf("%s failed to fill Secret %q: %s", by.name, name, by.failed),
+	return false, ui.WithHint(fmt.Errorf("%s failed to fill Secret %q: %s", by.name, name, by.failed),
 		"fix the cause, then have cert-manager retry at once: cmctl renew %s --namespace %s", by.certificate, name.Namespace)
 }
 

@@ -153,14 +153,8 @@ Exit codes: 0 served or unchanged, 3 refused, 5 not in effect in time, 6 in tran
 
 // The values of --mode and --service-type.
 var (
-	modes = []string{
-		string(configv1alpha1.ImpersonationProxyModeEnabled), string(configv1alpha1.ImpersonationProxyModeAuto),
-		string(configv1alpha1.ImpersonationProxyModeDisabled),
-	}
-	serviceTypes = []string{
-		string(configv1alpha1.ServiceTypeLoadBalancer), string(configv1alpha1.ServiceTypeClusterIP),
-		string(configv1alpha1.ServiceTypeNone),
-	}
+	modes        = []string{"enabled", "auto", "disabled"}
+	serviceTypes = []string{"LoadBalancer", "ClusterIP", "None"}
 )
 
 // Validate checks the flags.
@@ -341,8 +335,7 @@ func (o *SetOptions) evaluate(ctx context.Context, first bool) (*Proposal, error
 	}
 	if name := o.request.SecretName(); o.files != nil && name.Namespace != o.request.Namespace {
 		return nil, ui.WithHint(ui.Usage(fmt.Errorf("--cert cannot be written into Secret %q, which is in another namespace",
-			name)),
-			"let the owner of that namespace write the Secret, or name a Secret in namespace %q", o.request.Namespace)
+			name)), "let the owner of that namespace write the Secret, or name a Secret in namespace %q", o.request.Namespace)
 	}
 	st, p, err := o.gatherAndEvaluate(ctx)
 	if err != nil {

@@ -200,9 +200,7 @@ func (c *Change) observe(ctx context.Context, proposal *Proposal) (observation, 
 	}
 	if spec := issuer.Spec.ImpersonationProxy; spec == nil || len(plan.ChangesBetween(*spec, p.Wanted)) > 0 {
 		return observation{}, ui.WithHint(fmt.Errorf("CredentialIssuer %q was changed by another client while waiting",
-			issuerName),
-			"see who it was: kubectl get %s -o yaml --show-managed-fields",
-			discovery.KubectlName(issuer))
+			issuerName), "see who it was: kubectl get %s -o yaml --show-managed-fields", discovery.KubectlName(issuer))
 	}
 	bundle := p.Expected(issuer)
 	seen, sha256 := observation{issuer: issuer, transition: transitionTo(p, issuer)}, p.Report.SHA256

@@ -338,13 +338,13 @@ func (o *Options) route(request plan.Request, st *plan.Snapshot) (map[string]any
 			"ClusterIP. Change it: pinniped ip-tls set --service-type ClusterIP --mode enabled", kind)
 	}
 	objects, _ := discovery.Objects(st.Issuer, request.Namespace)
-	to := types.NamespacedName{Namespace: objects.Namespace, Name: objects.ClusterIPService}
+	name := types.NamespacedName{Namespace: objects.Namespace, Name: "impersonation-proxy"}
 	switch o.For {
 	case forContour:
-		return httpProxy(host, to), nil
+		return httpProxy(name, host, objects.ClusterIPService), nil
 	case forGatewayAPI:
-		return tlsRoute(host, to, o.Gateway), nil
+		return tlsRoute(name, host, objects.ClusterIPService, o.Gateway), nil
 	default:
-		return ingress(host, to), nil
+		return ingress(name, host, objects.ClusterIPService), nil
 	}
 }

@@ -136,8 +136,8 @@ func (p *Plan) judge(st *Snapshot) {
 	}
 	endpoint, _, _ := serving.Frontend(serving.Strategy(st.Issuer))
 	situation := serving.Situation{
-		InService: st.InService, Retention: serving.DefaultRetention, Endpoint: endpoint, TLS: desired.Transition, Now: st.Now,
-		Revisions: func() (serving.History, bool) { return st.History, st.Known }, Leads: true,
+		InService: st.InService, Retention: serving.DefaultRetention, Endpoint: endpoint, TLS: desired.Transition,
+		Now: st.Now, Leads: true, Revisions: func() (serving.History, bool) { return st.History, st.Known },
 	}
 	verdict := serving.Evaluate(e, situation)
 	p.Next = e.Certificate

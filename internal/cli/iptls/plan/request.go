@@ -94,8 +94,7 @@ func FitsSecret(r Request, secret *corev1.Secret) error {
 	name := secret.Namespace + "/" + secret.Name
 	switch {
 	case r.BundleFromSecret && !has:
-		return ui.WithExitCode(ui.WithHint(
-			fmt.Errorf("the Secret %q has no ca.crt that could be published", name),
+		return ui.WithExitCode(ui.WithHint(fmt.Errorf("the Secret %q has no ca.crt that could be published", name),
 			"pass a file with --ca-bundle, or --system-roots if the certificate is from a public CA"), ui.ExitRefused)
 	case r.SystemRoots && has:
 		return ui.WithExitCode(ui.WithHint(

@@ -127,7 +127,7 @@ const FieldManager = "pinniped-cli"
 
 // ApplyObject returns the object for a server-side apply of the wanted spec: the tls block, and the fields that flags
 // name. It repeats fields that our field manager owns, because server-side apply removes owned fields that are left
-// out. With resourceVersion, the API server returns a conflict if the object has changed since.
+// out.
 func ApplyObject(issuer *configv1alpha1.CredentialIssuer, wanted configv1alpha1.ImpersonationProxySpec,
 	req Request,
 ) map[string]any {
@@ -159,17 +159,10 @@ func ApplyObject(issuer *configv1alpha1.CredentialIssuer, wanted configv1alpha1.
 	if kind := wanted.Service.Type; kind != "" && (req.ServiceType != "" || ownsField(issuer, fieldServiceType)) {
 		service["type"] = string(kind)
 	}
-	if len(service) > 0 {
-		proxy["service"] = service
-	}
-	return map[string]any{
-		"metadata": map[string]any{"resourceVersion": issuer.ResourceVersion},
-		"spec":     map[string]any{"impersonationProxy": proxy},
-	}
+	return patchOf(issuer, proxy, service)
 }
 
-// MergePatch returns a merge patch from issuer to the wanted configuration, regardless of field managers. With
-// resourceVersion, the API server returns a conflict if the object has changed since.
+// MergePatch returns a merge patch from issuer to the wanted configuration, regardless of field managers.
 func MergePatch(
 	issuer *configv1alpha1.CredentialIssuer, wanted configv1alpha1.ImpersonationProxySpec,
 ) (map[string]any, error) {
@@ -181,32 +174,31 @@ func MergePatch(
 		}
 		proxy["tls"] = block
 	}
-	if now.ExternalEndpoint != wanted.ExternalEndpoint {
-		proxy["externalEndpoint"] = orNull(wanted.ExternalEndpoint)
+	set := func(in map[string]any, field, before, after string) {
+		if before != after {
+			in[field] = after
+			if after == "" {
+				in[field] = nil
+			}
+		}
 	}
-	if now.Service.LoadBalancerIP != wanted.Service.LoadBalancerIP {
-		service["loadBalancerIP"] = orNull(wanted.Service.LoadBalancerIP)
-	}
-	if ServiceType(now) != ServiceType(&wanted) {
-		service["type"] = string(ServiceType(&wanted))
-	}
+	set(proxy, "externalEndpoint", now.ExternalEndpoint, wanted.ExternalEndpoint)
+	set(proxy, "mode", string(now.Mode), string(wanted.Mode))
+	set(service, "loadBalancerIP", now.Service.LoadBalancerIP, wanted.Service.LoadBalancerIP)
+	set(service, "type", string(ServiceType(now)), string(ServiceType(&wanted)))
+	return patchOf(issuer, proxy, service), nil
+}
+
+// patchOf returns a patch of issuer. With resourceVersion, the API server returns a conflict if the object has changed
+// since.
+func patchOf(issuer *configv1alpha1.CredentialIssuer, proxy, service map[string]any) map[string]any {
 	if len(service) > 0 {
 		proxy["service"] = service
-	}
-	if now.Mode != wanted.Mode {
-		proxy["mode"] = string(wanted.Mode)
 	}
 	return map[string]any{
 		"metadata": map[string]any{"resourceVersion": issuer.ResourceVersion},
 		"spec":     map[string]any{"impersonationProxy": proxy},
-	}, nil
-}
-
-func orNull(text string) any {
-	if text == "" {
-		return nil
 	}
-	return text
 }
 
 // replaced returns the merge patch from one tls block to another; nil removes it.
