@@ -76,8 +76,7 @@ func TransitionOf(status *configv1alpha1.TransitionStatus) *Transition {
 		Phase: string(status.Phase), Since: status.Since.UTC(), WaitsFor: status.WaitsFor, SecretName: status.SecretName,
 	}
 	if status.Until != nil {
-		until := status.Until.UTC()
-		t.Until = &until
+		t.Until = new(status.Until.UTC())
 	}
 	return t
 }

@@ -22,8 +22,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 )
 
-// APIVersion is the version of all objects. A version may get new fields and enum values; none is removed or changes
-// its meaning.
+// APIVersion is the version of all objects. It may get new fields and enum values; none is removed or changes meaning.
 const APIVersion = "cli.pinniped.dev/v1"
 
 // Head has the first fields of every object.

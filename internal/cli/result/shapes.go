@@ -16,8 +16,7 @@ type ObjectRef struct {
 	Name      string `json:"name"`
 }
 
-// CABundle lists the certificates that clients verify with, in order. Empty means the system roots; absent means that
-// the bundle is unknown.
+// CABundle lists the certificates that clients verify with, in order. Empty: the system roots. Absent: unknown.
 type CABundle []CACertificate
 
 // CACertificate is one certificate of a CA bundle.
@@ -86,8 +85,7 @@ type Address struct {
 	// SHA256 is the fingerprint of the presented certificate; absent if none is presented.
 	SHA256   string     `json:"sha256,omitempty"`
 	NotAfter *time.Time `json:"notAfter,omitempty"`
-	// Code and Problem are what is wrong; absent if nothing is. Code is absent if the certificate is good, but a
-	// request gets no response.
+	// Code and Problem are what is wrong. Code is absent if the certificate is good, but a request gets no response.
 	Code    certs.Code `json:"code,omitempty"`
 	Problem string     `json:"problem,omitempty"`
 	// Skipped is true if there is no route to the address from here, so that nothing is known about it.
@@ -138,8 +136,7 @@ const (
 // Enum lists the kinds of entries.
 func (EntryKind) Enum() []string { return enum(EntryCluster, EntryUser, EntryContext) }
 
-// FileOutcome is the result for a kubeconfig or an entry of it. That of a file is the most important one of its
-// entries.
+// FileOutcome is the result for a kubeconfig or an entry of it. A file has the most important one of its entries.
 type FileOutcome string
 
 // The outcomes. The first six are actions, the others are findings.

@@ -93,8 +93,7 @@ type ConfiguredStatus struct {
 	LoadBalancerIP   string `json:"loadBalancerIP,omitempty"`
 }
 
-// AgentStatus is the agent's report about the impersonation proxy. Status and reason are copied from the
-// CredentialIssuer's status.
+// AgentStatus is the agent's report about the proxy. Status and reason are copied from the CredentialIssuer's status.
 type AgentStatus struct {
 	Status  string `json:"status"`
 	Reason  string `json:"reason"`

@@ -1,8 +1,7 @@
 // Package change implements the commands that change the CredentialIssuer: `pinniped ip-tls set`, `unset` and `undo`.
 //
-// Each command describes its Change (set.go, undo.go), and run carries it out. wait.go waits until the endpoint presents
-// the certificate, or the agent has prepared a transition (transition.go). If that fails, it restores the previous
-// configuration.
+// Each command describes its Change (set.go, undo.go); run carries it out. wait.go waits until the endpoint presents
+// the certificate or the agent has prepared a transition (transition.go); else it restores the previous configuration.
 package change
 
 import (
@@ -30,8 +29,7 @@ import (
 type Change struct {
 	Session *session.Session
 	Flags   Flags
-	// Evaluate reads the cluster, decides, and prints the findings. An error refuses the change; the proposal may then
-	// be set.
+	// Evaluate reads the cluster, decides, and prints the findings. With an error, which refuses, it may return both.
 	Evaluate func(ctx context.Context, first bool) (*Proposal, error)
 	// Apply makes the change, or returns ErrConflict if the objects have changed since. Default: merge.
 	Apply func(ctx context.Context, p *Proposal) (*configv1alpha1.CredentialIssuer, error)

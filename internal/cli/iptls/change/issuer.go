@@ -34,8 +34,7 @@ func (o *SetOptions) gather(ctx context.Context) (*plan.Snapshot, configv1alpha1
 	return st, wanted, err
 }
 
-// gatherAndEvaluate reads the cluster and evaluates the configuration. If the Secret fails a check and an issuer is
-// about to fill it, it waits for the issuer.
+// gatherAndEvaluate evaluates the configuration. It waits for an issuer that is about to fill a Secret that is refused.
 func (o *SetOptions) gatherAndEvaluate(ctx context.Context) (*plan.Snapshot, *plan.Plan, error) {
 	for {
 		st, wanted, err := o.gather(ctx)
@@ -83,8 +82,7 @@ func (f *filler) String() string {
 	return f.name + " (" + f.state + ")"
 }
 
-// awaitIssuer waits while the Secret is not usable and a controller is about to fill it. It reports whether the Secret
-// has changed and must be read again.
+// awaitIssuer waits while a controller is about to fill the Secret. It reports whether to read the Secret again.
 func (o *SetOptions) awaitIssuer(ctx context.Context, st *plan.Snapshot, p *plan.Plan) (bool, error) {
 	name := o.request.SecretName()
 	by, err := o.fillerOf(ctx, name, st.Secret)

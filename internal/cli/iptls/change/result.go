@@ -23,8 +23,7 @@ func (c *Change) newResult(proposal *Proposal) *Result {
 		Changes: p.Changes,
 	}
 	if secret := p.Request.SecretName(); secret.Name != "" {
-		ref := result.ObjectRef(secret)
-		done.Secret = &ref
+		done.Secret = new(result.ObjectRef(secret))
 	}
 	if len(p.Changes) == 0 {
 		done.Outcome, done.Changes = result.OutcomeUnchanged, []plan.FieldChange{}

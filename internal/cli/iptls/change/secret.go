@@ -2,6 +2,7 @@ package change
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -49,9 +50,7 @@ var secretKeys = []string{corev1.TLSCertKey, corev1.TLSPrivateKeyKey, plan.CABun
 
 // writtenKeys returns the keys of a Secret that differ from those in wanted. before may be nil.
 func writtenKeys(before, wanted *corev1.Secret) []string {
-	if before == nil {
-		before = &corev1.Secret{}
-	}
+	before = cmp.Or(before, &corev1.Secret{})
 	return slices.DeleteFunc(slices.Clone(secretKeys), func(key string) bool {
 		return bytes.Equal(before.Data[key], wanted.Data[key])
 	})
@@ -142,9 +141,7 @@ func writeSecret(ctx context.Context, cluster session.Cluster, before, wanted *c
 ) (*corev1.Secret, error) {
 	// A new Secret has no resourceVersion. Without Force, a Secret that was created concurrently is a conflict.
 	opts := discovery.ApplyOptions{FieldManager: plan.FieldManager, Force: before != nil, DryRun: dryRun}
-	if before == nil {
-		before = &corev1.Secret{}
-	}
+	before = cmp.Or(before, &corev1.Secret{})
 	var keys []string
 	for _, key := range secretKeys {
 		if _, has := wanted.Data[key]; has && (key != plan.CABundleKey || !bytes.Equal(before.Data[key], wanted.Data[key])) {

@@ -263,8 +263,7 @@ func (o *SetOptions) change() *Change {
 	return &Change{Session: o.Session, Flags: o.Flags, Evaluate: o.evaluate, Apply: o.apply}
 }
 
-// apply writes the Secret if there are files for it, and then changes the CredentialIssuer. An interrupt does not stop
-// it, so that both are changed or neither.
+// apply writes the files into the Secret, and changes the CredentialIssuer: both or neither, even if interrupted.
 func (o *SetOptions) apply(ctx context.Context, p *Proposal) (*configv1alpha1.CredentialIssuer, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -370,8 +369,7 @@ func (o *SetOptions) evaluate(ctx context.Context, first bool) (*Proposal, error
 	return &Proposal{Snapshot: st, Plan: p, Outcome: result.OutcomeConfigured}, nil
 }
 
-// withoutCertificate reports whether the flags change only the mode, the Service or its endpoint, and not the
-// certificate.
+// withoutCertificate reports whether the flags change only the mode, the Service or its endpoint.
 func (o *SetOptions) withoutCertificate() bool {
 	return (o.Mode != "" || o.ServiceType != "") && o.Certificate.Secret == "" && o.Cert == "" && o.Key == "" &&
 		!o.changesCertificate()
@@ -386,8 +384,7 @@ func (o *SetOptions) changesCertificate() bool {
 	return slices.ContainsFunc(flags, o.Certificate.Changed)
 }
 
-// evaluateProxy evaluates a change of mode, Service or endpoint. To disable the proxy, the certificate need not be
-// valid.
+// evaluateProxy evaluates a change of mode, Service or endpoint. Disabling the proxy needs no valid certificate.
 func (o *SetOptions) evaluateProxy(ctx context.Context, first bool) (*Proposal, error) {
 	st, wanted, err := o.gather(ctx)
 	if err != nil {

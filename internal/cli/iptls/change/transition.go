@@ -132,8 +132,7 @@ func (c *Change) settle(ctx context.Context, p *Proposal, done *Result) {
 	}
 }
 
-// kubeconfigsVerify reports whether every kubeconfig of --kubeconfigs that uses the endpoint verifies the new
-// certificate. It is false if none uses it.
+// kubeconfigsVerify reports whether kubeconfigs of --kubeconfigs use the endpoint, and all verify the new certificate.
 func (c *Change) kubeconfigsVerify(ctx context.Context, p *Proposal, seen observation, done *Result) (bool, error) {
 	url, _, _ := serving.Frontend(serving.Strategy(seen.issuer))
 	if url == "" {

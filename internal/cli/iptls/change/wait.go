@@ -29,8 +29,7 @@ type observation struct {
 	issuer     *configv1alpha1.CredentialIssuer
 }
 
-// waitAndReport waits until the configuration is in effect, and sets the result. If that does not happen in time, it
-// restores the previous configuration.
+// waitAndReport waits until the configuration is in effect, else restores the previous one. It sets the result.
 func (c *Change) waitAndReport(ctx context.Context, p *Proposal, done *Result) error {
 	task := c.Session.Progress.Start("Waiting for the impersonation proxy to present the certificate")
 	started := c.Session.Now()
@@ -101,8 +100,7 @@ var errFinal = errors.New("the agent refuses it")
 // It may have observed the new configuration before the new content of the Secret.
 const finalPolls = 10
 
-// await polls until the configuration is in effect or prepared, the agent refuses it permanently, or ctx ends. It
-// returns the last observation.
+// await polls until the configuration is in effect, prepared or refused for good. It returns the last observation.
 func (c *Change) await(ctx context.Context, p *Proposal, task *ui.Task, done *Result) (observation, error) {
 	var last observation
 	retired := false
@@ -152,12 +150,10 @@ func (c *Change) await(ctx context.Context, p *Proposal, task *ui.Task, done *Re
 
 // pause waits, or returns the error of ctx if that ends before.
 func pause(ctx context.Context, lasts time.Duration) error {
-	timer := time.NewTimer(lasts)
-	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-timer.C:
+	case <-time.After(lasts):
 		return nil
 	}
 }
@@ -253,8 +249,7 @@ func (c *Change) askEndpoint(ctx context.Context, p *plan.Plan, sha256 string, b
 	for _, one := range served {
 		address := result.Address{Address: one.Address}
 		if len(one.Chain) > 0 {
-			until := one.Chain[0].NotAfter.UTC()
-			address.SHA256, address.NotAfter = certs.Fingerprint(one.Chain[0].Raw), &until
+			address.SHA256, address.NotAfter = certs.Fingerprint(one.Chain[0].Raw), new(one.Chain[0].NotAfter.UTC())
 		}
 		if problems := withoutAllowed(certs.CheckServed(want, []certs.Served{one}), p.Report); len(problems) > 0 {
 			address.Problem = problems[0].Message
@@ -273,8 +268,7 @@ func (c *Change) askEndpoint(ctx context.Context, p *plan.Plan, sha256 string, b
 }
 
 // withoutAllowed removes findings that follow from an allowed error: the right certificate is presented, but clients
-// cannot verify it. OldClientsBreak is only about the previous CA bundle; clients with the new one must verify the
-// certificate.
+// cannot verify it. OldClientsBreak does not count: clients with the new CA bundle must verify the certificate.
 func withoutAllowed(problems []certs.Finding, report certs.Report) []certs.Finding {
 	if !slices.ContainsFunc(report.Findings, func(f certs.Finding) bool {
 		return f.Allowed && f.Code != certs.OldClientsBreak
@@ -284,8 +278,7 @@ func withoutAllowed(problems []certs.Finding, report certs.Report) []certs.Findi
 	return slices.DeleteFunc(problems, func(f certs.Finding) bool { return f.Presented })
 }
 
-// notConverged reports the last observation, and restores the previous configuration. final means that the agent
-// refuses the new one permanently.
+// notConverged reports seen, and restores the previous configuration. final: the agent refuses the new one for good.
 func (c *Change) notConverged(ctx context.Context, p *Proposal, done *Result, seen observation, final bool) error {
 	done.Outcome, done.Problems = result.OutcomeNotConverged, seen.problems
 	what, cause := fmt.Sprintf("The endpoint did not present the certificate within %s", c.Session.Timeout), "no response"
@@ -346,8 +339,7 @@ func (c *Change) rollBack(ctx context.Context, p *Proposal) error {
 
 var errMeanwhile = errors.New("the configuration was changed in the meantime, so it stays as it is")
 
-// replace replaces the planned configuration by another one. It returns errMeanwhile if the planned one has been
-// changed.
+// replace replaces the planned configuration by another one, or returns errMeanwhile if it has been changed.
 func (c *Change) replace(ctx context.Context, p *Proposal, with configv1alpha1.ImpersonationProxySpec) error {
 	for attempt := 1; ; attempt++ {
 		current, err := c.Session.Cluster.CredentialIssuer(ctx, p.Snapshot.Issuer.Name)

@@ -201,8 +201,7 @@ func (o *Options) Run(ctx context.Context) error {
 	return ui.PrintAs(o.Session.Out, o.Session.Output, made)
 }
 
-// make returns the manifest. A Certificate covers the names that clients use now, those of the certificate in service,
-// and those of earlier revisions in use.
+// make returns the manifest. A Certificate covers the names in use, in service and of earlier revisions in use.
 func (o *Options) make(request plan.Request, st *plan.Snapshot) (map[string]any, error) {
 	spec := st.Issuer.Spec.ImpersonationProxy
 	if o.For != forCertManager {
@@ -305,8 +304,7 @@ func inService(st *plan.Snapshot) []certs.Name {
 	return names
 }
 
-// warnOfOverwriting warns if cert-manager would replace a certificate in service that it has not issued. found is nil
-// if the Secret cannot be read.
+// warnOfOverwriting warns if cert-manager would replace another issuer's certificate. found is nil if not readable.
 func (o *Options) warnOfOverwriting(secret types.NamespacedName, found *corev1.Secret) {
 	if found != nil {
 		by, issuer := session.IssuedBy(found), o.issuer.Kind+" "+o.issuer.Name

@@ -15,8 +15,7 @@ type issuerRef struct {
 	Kind, Name, Group string
 }
 
-// certificate returns a cert-manager Certificate. The proxy needs the usages server auth and digital signature, and
-// with an RSA key also key encipherment.
+// certificate returns a cert-manager Certificate. An RSA key also needs the usage key encipherment.
 func certificate(secret types.NamespacedName, names []certs.Name, issuer issuerRef, algorithm string) map[string]any {
 	dns, ips := []any{}, []any{}
 	for _, name := range names {
@@ -49,8 +48,7 @@ func certificate(secret types.NamespacedName, names []certs.Name, issuer issuerR
 	return object("cert-manager.io/v1", "Certificate", secret, spec)
 }
 
-// httpProxy returns an HTTPProxy for Contour. Only tcpproxy passes TLS through, so that client certificates reach the
-// proxy.
+// httpProxy returns an HTTPProxy for Contour. Only tcpproxy passes TLS through, and so client certificates.
 func httpProxy(route types.NamespacedName, host, service string) map[string]any {
 	return object("projectcontour.io/v1", "HTTPProxy", route, map[string]any{
 		"virtualhost": map[string]any{"fqdn": host, "tls": map[string]any{"passthrough": true}},
@@ -58,8 +56,7 @@ func httpProxy(route types.NamespacedName, host, service string) map[string]any 
 	})
 }
 
-// tlsRoute returns a Gateway API TLSRoute to a Gateway [NAMESPACE/]NAME, which needs a listener with protocol TLS and
-// mode Passthrough.
+// tlsRoute returns a TLSRoute to a Gateway [NAMESPACE/]NAME, which needs a listener for TLS with mode Passthrough.
 func tlsRoute(route types.NamespacedName, host, service, gateway string) map[string]any {
 	parent := map[string]any{"name": gateway}
 	if namespace, name, found := strings.Cut(gateway, "/"); found {

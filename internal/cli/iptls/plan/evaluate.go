@@ -44,8 +44,7 @@ type Plan struct {
 	Wanted  configv1alpha1.ImpersonationProxySpec
 	Bundle  []byte // published in the end
 	Changes []FieldChange
-	// Generated is true if the agent is to serve its generated certificate. If its CA is not known yet, Bundle is empty
-	// until the agent publishes it.
+	// Generated: the agent is to serve its generated certificate. Bundle is empty until its CA is known.
 	Generated bool
 	// Next is the certificate that is served in the end; nil if it is refused or missing.
 	Next *serving.Certificate

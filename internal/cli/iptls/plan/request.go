@@ -137,8 +137,7 @@ func ServiceType(spec *configv1alpha1.ImpersonationProxySpec) configv1alpha1.Imp
 	return cmp.Or(spec.Service.Type, configv1alpha1.ServiceTypeLoadBalancer)
 }
 
-// Refusal returns an error if the report refuses the certificate, else nil. done is the prefix of the hint: what the
-// command has changed.
+// Refusal returns an error if the report refuses. done is the prefix of the hint: what the command has changed.
 func Refusal(report certs.Report, done string) error {
 	errs := report.Errors()
 	if len(errs) == 0 {

@@ -23,8 +23,7 @@ type AgentView struct {
 	Disabled bool   // the proxy is disabled
 	// Findings are the agent's findings that do not prevent success.
 	Findings []configv1alpha1.StrategyFinding
-	// Refused is the finding with which the agent permanently refuses this configuration, so that waiting is useless;
-	// else nil.
+	// Refused is the finding with which the agent permanently refuses this configuration, so that waiting is useless.
 	Refused *configv1alpha1.StrategyFinding
 	// Message is the message of an agent without findings, such as Pinniped's; empty for others.
 	Message string
@@ -69,8 +68,7 @@ func ReadStatus(issuer *configv1alpha1.CredentialIssuer, wanted configv1alpha1.I
 }
 
 // finalVerdict returns the finding with which the agent permanently refuses the spec, or nil. It ignores a status for
-// an earlier spec, and findings that others may fix in the meantime: an issuer that has yet to fill the Secret, or an
-// owner who has yet to permit its use.
+// an earlier spec, and what others may fix: an issuer that has to fill the Secret, an owner who has to permit its use.
 func finalVerdict(issuer *configv1alpha1.CredentialIssuer) *configv1alpha1.StrategyFinding {
 	strategy := serving.Strategy(issuer)
 	if seen := issuer.Status.ObservedGeneration; seen == 0 || seen != issuer.Generation ||
@@ -111,8 +109,7 @@ func SameBase64(data string, bundle []byte) bool {
 	return data != "" && err == nil && certs.SameBundle(decoded, bundle)
 }
 
-// Published returns the published trust bundle; empty means the system roots. found is false if none is published or it
-// cannot be decoded.
+// Published returns the published trust bundle; empty means the system roots. found is false if it cannot be read.
 func Published(issuer *configv1alpha1.CredentialIssuer) (bundle []byte, found bool) {
 	_, bundle, found = serving.Frontend(serving.Strategy(issuer))
 	return bundle, found
@@ -124,8 +121,7 @@ func IsGenerated(bundle []byte) bool {
 	return len(members) == 1 && members[0].Subject.CommonName == GeneratedCAName
 }
 
-// Names returns the names by which clients will reach the proxy after the request, with their sources, the external
-// endpoint first.
+// Names returns the names by which clients will reach the proxy after the request, the external endpoint first.
 func Names(req Request, st *Snapshot) []certs.Name {
 	wanted := req.On(st.Issuer.Spec.ImpersonationProxy)
 	var names []certs.Name

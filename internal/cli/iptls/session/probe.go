@@ -36,8 +36,7 @@ type Met struct {
 	Status int
 }
 
-// Silent reports whether clients get no response although the certificate is presented, for example because the proxy
-// cannot reach the API server.
+// Silent reports a certificate without a response, for example because the proxy cannot reach the API server.
 func (m *Met) Silent() bool {
 	return len(m.Chain) > 0 && (m.Err != nil || m.Status >= http.StatusInternalServerError)
 }

@@ -22,8 +22,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// History returns the revision history, completed from the status. found is false if the agent keeps none, as
-// Pinniped's.
+// History returns the revision history, completed from the status. found: the agent keeps one, unlike Pinniped's.
 func (s *Session) History(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, namespace string) (
 	h serving.History, found bool, err error,
 ) {
@@ -100,8 +99,7 @@ func (s *Session) Retire(ctx context.Context, issuer *configv1alpha1.CredentialI
 // Elsewhere maps the endpoints of other revisions to what clients get there.
 type Elsewhere map[string][]Met
 
-// AskElsewhere probes the endpoints other than at that clients may still use. It leaves out those without a route from
-// here.
+// AskElsewhere probes other endpoints than at that clients may still use, except those without a route from here.
 func (s *Session) AskElsewhere(ctx context.Context, h serving.History, at plan.Endpoint) Elsewhere {
 	const most = 20
 	all, asked := Elsewhere{}, map[string]bool{}
@@ -229,8 +227,7 @@ func moment(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil
 	}
-	t = t.UTC()
-	return &t
+	return new(t.UTC())
 }
 
 // ClientTable prints the revisions and the outcomes of their clients.

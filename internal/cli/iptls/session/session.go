@@ -111,8 +111,7 @@ func (s *Session) Validate(formats ...string) error {
 	return cmp.Or(factory.CheckOutput(s.Output, formats...), ui.Usage(factory.ValidateSuffix(s.Suffix)))
 }
 
-// Print prints a result to stdout as JSON or YAML if --output says so, and otherwise as text returns it. It returns
-// err.
+// Print prints a result to stdout as --output says, with text for a person. It returns err.
 func (s *Session) Print(object result.Object, err error, text func() ([]byte, error)) error {
 	return result.Print(s.Out, s.Output, object, err, text)
 }
@@ -145,10 +144,7 @@ func (s *Session) Locate(ctx context.Context, req *plan.Request) error {
 // ServerNow returns the API server's time, or the local time if that is unknown.
 func (s *Session) ServerNow() time.Time {
 	now := s.Now()
-	if at := s.serverTime(now); !at.IsZero() {
-		return at
-	}
-	return now
+	return cmp.Or(s.serverTime(now), now)
 }
 
 // Stamp sets the times of a Snapshot.
@@ -207,8 +203,7 @@ func (c *serverClock) watch(config *rest.Config) {
 
 func (c *serverClock) read(header string) {
 	if date, err := http.ParseTime(header); err == nil {
-		gap := date.Sub(c.now())
-		c.gap.Store(&gap)
+		c.gap.Store(new(date.Sub(c.now())))
 	}
 }
 
