@@ -12,11 +12,9 @@ import (
 // Change is the result of a command that changes the serving certificate.
 type Change struct {
 	Head
-	Outcome Outcome `json:"outcome"`
-	// DryRun is set if nothing was changed.
-	DryRun DryRun `json:"dryRun,omitempty"`
-	// CredentialIssuer is empty if files were rejected before the cluster was asked.
-	CredentialIssuer string `json:"credentialIssuer"`
+	Outcome          Outcome `json:"outcome"`
+	DryRun           DryRun  `json:"dryRun,omitempty"` // set if nothing was changed
+	CredentialIssuer string  `json:"credentialIssuer"` // empty if files were rejected before the cluster was asked
 	// Secret is the configured Secret, or the one configured until now; absent for the generated certificate.
 	Secret      *ObjectRef   `json:"secret,omitempty"`
 	Certificate certs.Report `json:"certificate"`
@@ -29,20 +27,17 @@ type Change struct {
 	Problems   []string  `json:"problems,omitempty"`
 	RolledBack bool      `json:"rolledBack,omitempty"`
 	// Transition is why the new certificate is not served yet; absent if it is served.
-	Transition *Transition `json:"transition,omitempty"`
-	// Kubeconfigs are those of --kubeconfigs that use the endpoint.
-	Kubeconfigs []File `json:"kubeconfigs,omitempty"`
-	SwitchedOff bool   `json:"switchedOff,omitempty"`
+	Transition  *Transition `json:"transition,omitempty"`
+	Kubeconfigs []File      `json:"kubeconfigs,omitempty"` // those of --kubeconfigs that use the endpoint
+	SwitchedOff bool        `json:"switchedOff,omitempty"`
 }
 
 // Transition is a change of the certificate during which the old one is served with dual trust, until no client breaks.
 type Transition struct {
-	Phase string    `json:"phase"`
-	Since time.Time `json:"since"`
-	// Until is when the new certificate is served at the latest.
-	Until *time.Time `json:"until,omitempty"`
-	// WaitsFor are the IDs of revisions whose clients do not verify the new certificate.
-	WaitsFor []string `json:"waitsFor,omitempty"`
+	Phase    string     `json:"phase"`
+	Since    time.Time  `json:"since"`
+	Until    *time.Time `json:"until,omitempty"`    // when the new certificate is served at the latest
+	WaitsFor []string   `json:"waitsFor,omitempty"` // the IDs of revisions whose clients do not verify the new certificate
 	// SecretName is the Secret of the new certificate; absent for the generated certificate.
 	SecretName string `json:"secretName,omitempty"`
 }

@@ -29,8 +29,7 @@ const APIVersion = "cli.pinniped.dev/v1"
 type Head struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       Kind   `json:"kind"`
-	// Error is why the exit code is not 0; absent if it is 0.
-	Error *Error `json:"error,omitempty"`
+	Error      *Error `json:"error,omitempty"` // why the exit code is not 0; absent if it is 0
 }
 
 func (h *Head) head() *Head { return h }

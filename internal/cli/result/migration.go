@@ -3,27 +3,20 @@ package result
 // Migration lists what blocks the migration from Pinniped, or back to it.
 type Migration struct {
 	Head
-	// Back is true for the migration back to Pinniped.
-	Back bool `json:"back"`
-	// Stage is what is installed.
-	Stage MigrationStage `json:"stage"`
-	// Namespace is where it is installed, and Image is the Deployment's image.
-	Namespace string `json:"namespace,omitempty"`
-	Image     string `json:"image,omitempty"`
-	// InTheWay is true if a finding blocks the next step.
-	InTheWay bool `json:"inTheWay"`
-	// Next is the next step, if nothing blocks it.
-	Next     string             `json:"next,omitempty"`
-	Findings []MigrationFinding `json:"findings"`
+	Back      bool               `json:"back"`                // true for the migration back to Pinniped
+	Stage     MigrationStage     `json:"stage"`               // what is installed
+	Namespace string             `json:"namespace,omitempty"` // where it is installed, and Image is the Deployment's image
+	Image     string             `json:"image,omitempty"`
+	InTheWay  bool               `json:"inTheWay"`       // true if a finding blocks the next step
+	Next      string             `json:"next,omitempty"` // the next step, if nothing blocks it
+	Findings  []MigrationFinding `json:"findings"`
 }
 
 // MigrationFinding is something that blocks the migration, is left over, or changes for some users.
 type MigrationFinding struct {
-	Reason MigrationReason `json:"reason"`
-	// InTheWay is true if it blocks the next step.
-	InTheWay bool `json:"inTheWay"`
-	// Message is the finding and its consequence.
-	Message string `json:"message"`
+	Reason   MigrationReason `json:"reason"`
+	InTheWay bool            `json:"inTheWay"` // true if it blocks the next step
+	Message  string          `json:"message"`  // the finding and its consequence
 	// Objects are the affected objects as kubectl names them: RESOURCE.GROUP/NAME, after NAMESPACE/ if they have one.
 	Objects []string `json:"objects,omitempty"`
 	// Commands resolve the finding, in this order, in a POSIX shell.

@@ -80,8 +80,7 @@ func (Source) Enum() []string {
 
 // Address is the certificate at one address of the endpoint.
 type Address struct {
-	// Address is the IP address and port.
-	Address string `json:"address"`
+	Address string `json:"address"` // the IP address and port
 	// SHA256 is the fingerprint of the presented certificate; absent if none is presented.
 	SHA256   string     `json:"sha256,omitempty"`
 	NotAfter *time.Time `json:"notAfter,omitempty"`
@@ -94,20 +93,16 @@ type Address struct {
 
 // File is the result for one kubeconfig.
 type File struct {
-	// Path is its path; "(current)" for the user's own.
-	Path    string      `json:"path"`
+	Path    string      `json:"path"` // its path; "(current)" for the user's own
 	Outcome FileOutcome `json:"outcome"`
 	Reason  string      `json:"reason,omitempty"`
-	// Entries are the parts that use the endpoint.
-	Entries []Entry `json:"entries,omitempty"`
-	// Added are the certificates that it newly trusts.
-	Added []AddedCA `json:"added,omitempty"`
+	Entries []Entry     `json:"entries,omitempty"` // the parts that use the endpoint
+	Added   []AddedCA   `json:"added,omitempty"`   // the certificates that it newly trusts
 }
 
 // AddedCA is a certificate that an entry of a kubeconfig trusts only since its rotation.
 type AddedCA struct {
-	// Server is the URL of the entry.
-	Server      string        `json:"server"`
+	Server      string        `json:"server"` // the URL of the entry
 	Certificate CACertificate `json:"certificate"`
 }
 
@@ -116,11 +111,9 @@ type Entry struct {
 	Kind    EntryKind   `json:"kind"`
 	Name    string      `json:"name"`
 	Outcome FileOutcome `json:"outcome"`
-	// Code is the reason in one word, if there is one.
-	Code   string `json:"code,omitempty"`
-	Reason string `json:"reason,omitempty"`
-	// Server is the URL of the entry, in results about several clusters.
-	Server string `json:"server,omitempty"`
+	Code    string      `json:"code,omitempty"` // the reason in one word, if there is one
+	Reason  string      `json:"reason,omitempty"`
+	Server  string      `json:"server,omitempty"` // the URL of the entry, in results about several clusters
 }
 
 // EntryKind is the kind of an Entry.

@@ -46,14 +46,11 @@ type Plan struct {
 	Changes []FieldChange
 	// Generated: the agent is to serve its generated certificate. Bundle is empty until its CA is known.
 	Generated bool
-	// Next is the certificate that is served in the end; nil if it is refused or missing.
-	Next *serving.Certificate
-	// Lost are the IDs of the revisions whose clients do not verify Next.
-	Lost []string
+	Next      *serving.Certificate // the certificate that is served in the end; nil if it is refused or missing
+	Lost      []string             // the IDs of the revisions whose clients do not verify Next
 	// AtOnce means that caTransition is Immediate only for this change.
 	AtOnce bool
-	// Checks is the input of the checks of an external certificate.
-	Checks certs.Input
+	Checks certs.Input // the input of the checks of an external certificate
 }
 
 // Expected returns the bundle that the agent must publish; empty for a generated CA that is not known yet.

@@ -22,27 +22,23 @@ import (
 
 // Request is the change that the flags request.
 type Request struct {
-	Namespace   string // the agent's
-	Secret      string // NAME, or NAMESPACE/NAME of another namespace
-	Bundle      []byte // of --ca-bundle
-	BundleGiven bool   // --ca-bundle
-	// Source is --ca-bundle-from; nil: unchanged.
-	Source           *configv1alpha1.CertificateAuthorityDataSourceSpec
-	BundleFromSecret bool                                  // --ca-from-secret
-	SystemRoots      bool                                  // --system-roots
-	Endpoint         *string                               // --external-endpoint
-	LoadBalancerIP   *string                               // --load-balancer-ip
-	Mode             configv1alpha1.ImpersonationProxyMode // --mode; empty: unchanged
-	// ServiceType is --service-type; empty: unchanged.
-	ServiceType   configv1alpha1.ImpersonationProxyServiceType
-	Allow         []certs.Code
-	ExpiresWithin time.Duration // --expires-within of "ip-tls check"; zero: not set
+	Namespace        string                                             // the agent's
+	Secret           string                                             // NAME, or NAMESPACE/NAME of another namespace
+	Bundle           []byte                                             // of --ca-bundle
+	BundleGiven      bool                                               // --ca-bundle
+	Source           *configv1alpha1.CertificateAuthorityDataSourceSpec // --ca-bundle-from; nil: unchanged
+	BundleFromSecret bool                                               // --ca-from-secret
+	SystemRoots      bool                                               // --system-roots
+	Endpoint         *string                                            // --external-endpoint
+	LoadBalancerIP   *string                                            // --load-balancer-ip
+	Mode             configv1alpha1.ImpersonationProxyMode              // --mode; empty: unchanged
+	ServiceType      configv1alpha1.ImpersonationProxyServiceType       // --service-type; empty: unchanged
+	Allow            []certs.Code
+	ExpiresWithin    time.Duration // --expires-within of "ip-tls check"; zero: not set
 	// Sources name the inputs from flags in messages; empty for those of the Secret and the spec.
-	Sources certs.Sources
-	// ActivateAfter is --activate-after; nil: unchanged.
-	ActivateAfter *time.Duration
-	// WritesSecret is true if the certificate is from files and is written into the Secret.
-	WritesSecret bool
+	Sources       certs.Sources
+	ActivateAfter *time.Duration // --activate-after; nil: unchanged
+	WritesSecret  bool           // true if the certificate is from files and is written into the Secret
 }
 
 // On returns spec with the request applied.
@@ -115,16 +111,13 @@ type Snapshot struct {
 	Resolved   []netip.Addr          // addresses of the external endpoint, if loadBalancerIP is set
 	CASecret   *corev1.Secret        // CA of generated certificates; nil if unknown or not needed
 	// History has the revisions, and Known is whether it is reliable.
-	History serving.History
-	Known   bool
-	// InService is the certificate that clients get now, or got last; nil if unknown.
-	InService *serving.Certificate
-	// WithoutVerification is true if CredentialIssuers have no field verification, as Pinniped's.
-	WithoutVerification bool
-	// WithoutTransition is true if they have no field caTransition.
-	WithoutTransition bool
-	Now               time.Time
-	ServerTime        time.Time
+	History             serving.History
+	Known               bool
+	InService           *serving.Certificate // the certificate that clients get now, or got last; nil if unknown
+	WithoutVerification bool                 // true if CredentialIssuers have no field verification, as Pinniped's
+	WithoutTransition   bool                 // true if they have no field caTransition
+	Now                 time.Time
+	ServerTime          time.Time
 }
 
 // NotPermitted reports whether the Secret is in another namespace and the agent may not use it.

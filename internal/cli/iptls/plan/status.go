@@ -19,14 +19,12 @@ import (
 // AgentView is what the status says about the wanted configuration.
 type AgentView struct {
 	At       Endpoint
-	Problem  string // why the configuration is not in effect; empty if it is
-	Disabled bool   // the proxy is disabled
-	// Findings are the agent's findings that do not prevent success.
-	Findings []configv1alpha1.StrategyFinding
+	Problem  string                           // why the configuration is not in effect; empty if it is
+	Disabled bool                             // the proxy is disabled
+	Findings []configv1alpha1.StrategyFinding // the agent's findings that do not prevent success
 	// Refused is the finding with which the agent permanently refuses this configuration, so that waiting is useless.
 	Refused *configv1alpha1.StrategyFinding
-	// Message is the message of an agent without findings, such as Pinniped's; empty for others.
-	Message string
+	Message string // the message of an agent without findings, such as Pinniped's; empty for others
 }
 
 // ReadStatus compares the agent's status with the wanted configuration.
