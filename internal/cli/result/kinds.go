@@ -11,22 +11,22 @@ type Kind string
 // KindFailure is the kind of a Failure.
 const KindFailure Kind = "Failure"
 
-// Kinds returns an empty object of each kind.
+// Kinds returns an empty object of each kind, which the commands in the comment print.
 func Kinds() map[Kind]Object {
 	return map[Kind]Object{
-		"Change":                &Change{}, // ip-tls set, unset and undo
-		"Check":                 &Check{},
+		"Change":                &Change{},                // ip-tls set, ip-tls unset, ip-tls undo
+		"Check":                 &Check{},                 // ip-tls check
 		"CodeExplanation":       &CodeExplanation{},       // explain CODE
 		"CodeExplanationList":   &CodeExplanationList{},   // explain
 		"DelegationExplanation": &DelegationExplanation{}, // explain NAMESPACE/NAME
-		KindFailure:             &Failure{},
-		"History":               &History{},
-		"KubeconfigList":        &KubeconfigList{},
-		"KubeconfigRotation":    &KubeconfigRotation{},
-		"Logout":                &Logout{},
-		"Migration":             &Migration{},
-		"Status":                &Status{},
-		"Version":               &Version{},
+		KindFailure:             &Failure{},               // every command that fails before it has another result
+		"History":               &History{},               // ip-tls history
+		"KubeconfigList":        &KubeconfigList{},        // kubeconfig ls
+		"KubeconfigRotation":    &KubeconfigRotation{},    // kubeconfig rotate
+		"Logout":                &Logout{},                // logout
+		"Migration":             &Migration{},             // migrate check
+		"Status":                &Status{},                // ip-tls status
+		"Version":               &Version{},               // version
 	}
 }
 
