@@ -30,14 +30,13 @@ func Validate(output []byte) error {
 	if head.APIVersion != result.APIVersion {
 		return fmt.Errorf("apiVersion is %q", head.APIVersion)
 	}
-	i := slices.IndexFunc(result.Kinds(), func(known result.Known) bool { return known.Kind == head.Kind })
-	if i < 0 {
+	object, known := result.Kinds()[head.Kind]
+	if !known {
 		return fmt.Errorf("kind is %q", head.Kind)
 	}
 	if head.Kind == result.KindFailure && head.Error == nil {
 		return fmt.Errorf("a failure without an error")
 	}
-	object := result.Kinds()[i].Object
 	if err := yaml.UnmarshalStrict(output, object); err != nil {
 		return err
 	}

@@ -12,41 +12,32 @@ import (
 // Change is the result of a command that changes the serving certificate.
 type Change struct {
 	Head
-	// Outcome is what the command did.
-	Outcome Outcome `json:"outcome"`
-	// DryRun is set if nothing was changed.
-	DryRun DryRun `json:"dryRun,omitempty"`
-	// CredentialIssuer is empty if files were rejected before the cluster was asked.
-	CredentialIssuer string `json:"credentialIssuer"`
+	Outcome          Outcome `json:"outcome"`
+	DryRun           DryRun  `json:"dryRun,omitempty"` // set if nothing was changed
+	CredentialIssuer string  `json:"credentialIssuer"` // empty if files were rejected before the cluster was asked
 	// Secret is the configured Secret, or the one configured until now; absent for the generated certificate.
-	Secret *ObjectRef `json:"secret,omitempty"`
-	// Certificate is the report of the certificate checks.
+	Secret      *ObjectRef   `json:"secret,omitempty"`
 	Certificate certs.Report `json:"certificate"`
 	// CABundle is the CA bundle for clients; absent if the agent has yet to create a CA.
-	CABundle CABundle `json:"caBundle,omitzero"`
-	// Changes are the fields that change.
-	Changes []FieldChange `json:"changes"`
+	CABundle CABundle      `json:"caBundle,omitzero"`
+	Changes  []FieldChange `json:"changes"`
 	// Endpoint and Addresses are what the command observed while waiting.
 	Endpoint   string    `json:"endpoint,omitempty"`
 	Addresses  []Address `json:"addresses,omitempty"`
 	Problems   []string  `json:"problems,omitempty"`
 	RolledBack bool      `json:"rolledBack,omitempty"`
 	// Transition is why the new certificate is not served yet; absent if it is served.
-	Transition *Transition `json:"transition,omitempty"`
-	// Kubeconfigs are those of --kubeconfigs that use the endpoint.
-	Kubeconfigs []File `json:"kubeconfigs,omitempty"`
-	// SwitchedOff is true if the proxy is switched off.
-	SwitchedOff bool `json:"switchedOff,omitempty"`
+	Transition  *Transition `json:"transition,omitempty"`
+	Kubeconfigs []File      `json:"kubeconfigs,omitempty"` // those of --kubeconfigs that use the endpoint
+	SwitchedOff bool        `json:"switchedOff,omitempty"`
 }
 
 // Transition is a change of the certificate during which the old one is served with dual trust, until no client breaks.
 type Transition struct {
-	Phase string    `json:"phase"`
-	Since time.Time `json:"since"`
-	// Until is when the new certificate is served at the latest.
-	Until *time.Time `json:"until,omitempty"`
-	// WaitsFor are the IDs of revisions whose clients do not verify the new certificate.
-	WaitsFor []string `json:"waitsFor,omitempty"`
+	Phase    string     `json:"phase"`
+	Since    time.Time  `json:"since"`
+	Until    *time.Time `json:"until,omitempty"`    // when the new certificate is served at the latest
+	WaitsFor []string   `json:"waitsFor,omitempty"` // the IDs of revisions whose clients do not verify the new certificate
 	// SecretName is the Secret of the new certificate; absent for the generated certificate.
 	SecretName string `json:"secretName,omitempty"`
 }
@@ -80,8 +71,7 @@ func TransitionOf(status *configv1alpha1.TransitionStatus) *Transition {
 		Phase: string(status.Phase), Since: status.Since.UTC(), WaitsFor: status.WaitsFor, SecretName: status.SecretName,
 	}
 	if status.Until != nil {
-		until := status.Until.UTC()
-		t.Until = &until
+		t.Until = new(status.Until.UTC())
 	}
 	return t
 }

@@ -9,15 +9,12 @@ import (
 // Check is the result of certificate checks.
 type Check struct {
 	Head
-	// Source is "cluster", "file" or "endpoint".
-	Source           Source `json:"source"`
-	CredentialIssuer string `json:"credentialIssuer,omitempty"`
-	// At is the time for which the certificates were checked.
-	At time.Time `json:"at"`
+	Source           Source    `json:"source"` // "cluster", "file" or "endpoint"
+	CredentialIssuer string    `json:"credentialIssuer,omitempty"`
+	At               time.Time `json:"at"` // the time for which the certificates were checked
 	// OK is true if no finding refuses a certificate or, with --fail-on warning, is a warning.
-	OK bool `json:"ok"`
-	// CABundle is the CA bundle that clients verify with.
-	CABundle CABundle             `json:"caBundle"`
+	OK       bool                 `json:"ok"`
+	CABundle CABundle             `json:"caBundle"` // the CA bundle that clients verify with
 	Subjects []CheckedCertificate `json:"certificates"`
 	// NotChecked lists what could not be checked, with the reasons.
 	NotChecked []string `json:"notChecked,omitempty"`
@@ -25,8 +22,7 @@ type Check struct {
 
 // CheckedCertificate is a certificate that was checked.
 type CheckedCertificate struct {
-	// Name is the location: a Secret, a file, or the addresses that present it.
-	Name        string       `json:"name"`
+	Name        string       `json:"name"` // the location: a Secret, a file, or the addresses that present it
 	Certificate certs.Report `json:"certificate"`
 	// NotMade lists the checks that were not made, with the reasons.
 	NotMade []CheckNotMade `json:"notMade,omitempty"`

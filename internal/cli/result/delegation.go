@@ -6,13 +6,11 @@ import "github.com/pinniped-toolkit/pinniped/internal/delegation"
 type DelegationExplanation struct {
 	Head
 	Secret ObjectRef `json:"secret"`
-	// Agent is the agent's service account.
-	Agent ObjectRef `json:"serviceAccount"`
+	Agent  ObjectRef `json:"serviceAccount"` // the agent's service account
 	// Permitted says whether the agent may use the Secret.
-	Permitted Answer `json:"permitted"`
-	// Reason is the reason in one word; absent if unknown.
-	Reason delegation.Outcome `json:"reason,omitempty"`
-	Checks []DelegationCheck  `json:"checks"`
+	Permitted Answer             `json:"permitted"`
+	Reason    delegation.Outcome `json:"reason,omitempty"` // the reason in one word; absent if unknown
+	Checks    []DelegationCheck  `json:"checks"`
 	// NearMisses are delegations that are probably meant to permit it, but do not.
 	NearMisses []delegation.NearMiss `json:"nearMisses,omitempty"`
 	// Manifest is the YAML that the Secret's owner must apply; absent if nothing is missing.
@@ -21,8 +19,7 @@ type DelegationExplanation struct {
 
 // DelegationCheck is a condition and whether it is met.
 type DelegationCheck struct {
-	// Name is "delegation", "rbac" or "secret".
-	Name    string `json:"check"`
+	Name    string `json:"check"` // "delegation", "rbac" or "secret"
 	Answer  Answer `json:"answer"`
 	Message string `json:"message"`
 }

@@ -16,23 +16,20 @@
 package result
 
 import (
+	"cmp"
 	"strings"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 )
 
-// APIVersion is the version of all objects. A version may get new fields and enum values; none is removed or changes
-// its meaning.
+// APIVersion is the version of all objects. It may get new fields and enum values; none is removed or changes meaning.
 const APIVersion = "cli.pinniped.dev/v1"
 
 // Head has the first fields of every object.
 type Head struct {
-	// APIVersion is always "cli.pinniped.dev/v1".
 	APIVersion string `json:"apiVersion"`
-	// Kind is the type of the object.
-	Kind Kind `json:"kind"`
-	// Error is why the exit code is not 0; absent if it is 0.
-	Error *Error `json:"error,omitempty"`
+	Kind       Kind   `json:"kind"`
+	Error      *Error `json:"error,omitempty"` // why the exit code is not 0; absent if it is 0
 }
 
 func (h *Head) head() *Head { return h }
@@ -43,13 +40,10 @@ type Object interface{ head() *Head }
 // Error is why the exit code of a command is not 0.
 type Error struct {
 	// Reason is the class of the error. Each reason belongs to one exit code.
-	Reason ErrorReason `json:"reason"`
-	// Message is the error message on stderr.
-	Message string `json:"message"`
-	// Hint is the hint on stderr.
-	Hint string `json:"hint,omitempty"`
-	// ExitCode is the exit code of the process.
-	ExitCode int `json:"exitCode"`
+	Reason   ErrorReason `json:"reason"`
+	Message  string      `json:"message"`
+	Hint     string      `json:"hint,omitempty"`
+	ExitCode int         `json:"exitCode"`
 }
 
 // ErrorReason is the class of an error.
@@ -74,19 +68,14 @@ func ErrorOf(err error) *Error {
 	if err == nil {
 		return nil
 	}
-	reason := ErrorReason(ui.ReasonOf(err))
-	if reason == "" {
-		reason = ReasonOther
-	}
 	return &Error{
-		Reason: reason, Message: strings.TrimSpace(err.Error()), Hint: ui.HintOf(err), ExitCode: ui.ExitCodeOf(err),
+		Reason:  cmp.Or(ErrorReason(ui.ReasonOf(err)), ReasonOther),
+		Message: strings.TrimSpace(err.Error()), Hint: ui.HintOf(err), ExitCode: ui.ExitCodeOf(err),
 	}
 }
 
 // Failure is the output of a command that failed before it had another object.
-type Failure struct {
-	Head
-}
+type Failure struct{ Head }
 
 // NewFailure returns the Failure for err.
 func NewFailure(err error) *Failure { return &Failure{Head{Error: ErrorOf(err)}} }

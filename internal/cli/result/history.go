@@ -9,12 +9,10 @@ import (
 // History is the result of `ip-tls history`: the revisions, and whether their clients verify the certificate.
 type History struct {
 	Head
-	CredentialIssuer string    `json:"credentialIssuer"`
-	At               time.Time `json:"at"`
-	// Revisions are the published revisions, latest last.
-	Revisions []ClientState `json:"revisions"`
-	// Retired is the ID of the revision that this command has retired.
-	Retired string `json:"retired,omitempty"`
+	CredentialIssuer string        `json:"credentialIssuer"`
+	At               time.Time     `json:"at"`
+	Revisions        []ClientState `json:"revisions"`         // the published revisions, latest last
+	Retired          string        `json:"retired,omitempty"` // the ID of the revision that this command has retired
 	// NotKnown lists what could not be determined, with the reasons.
 	NotKnown []string `json:"notKnown,omitempty"`
 }
@@ -31,20 +29,16 @@ type ClientState struct {
 	// Secret is the Secret that was configured; absent for the generated certificate, or if unknown.
 	Secret string `json:"secret,omitempty"`
 	// By is the field manager that changed the configuration, and ChangedAt when it did so.
-	By        string     `json:"by,omitempty"`
-	ChangedAt *time.Time `json:"changedAt,omitempty"`
-	// CABundle is the CA bundle that its clients verify the proxy with.
-	CABundle CABundle `json:"caBundle"`
-	// Names are the DNS names and IP addresses that the certificate covered.
-	Names   []string      `json:"names,omitempty"`
-	Outcome ClientOutcome `json:"outcome"`
+	By        string        `json:"by,omitempty"`
+	ChangedAt *time.Time    `json:"changedAt,omitempty"`
+	CABundle  CABundle      `json:"caBundle"`        // the CA bundle that its clients verify the proxy with
+	Names     []string      `json:"names,omitempty"` // the DNS names and IP addresses that the certificate covered
+	Outcome   ClientOutcome `json:"outcome"`
 	// Code and Message are why its clients are refused.
-	Code    certs.Code `json:"code,omitempty"`
-	Message string     `json:"message,omitempty"`
-	// RefusedNames are the names that fail while others work.
-	RefusedNames []string `json:"refusedNames,omitempty"`
-	// RefusedSince is when the failures began, if known.
-	RefusedSince *time.Time `json:"refusedSince,omitempty"`
+	Code         certs.Code `json:"code,omitempty"`
+	Message      string     `json:"message,omitempty"`
+	RefusedNames []string   `json:"refusedNames,omitempty"` // the names that fail while others work
+	RefusedSince *time.Time `json:"refusedSince,omitempty"` // when the failures began, if known
 }
 
 // Refused reports whether any client of the revision fails.
@@ -67,9 +61,5 @@ const (
 
 // Enum lists the outcomes.
 func (ClientOutcome) Enum() []string {
-	return []string{
-		string(ClientsWork), string(ClientsRefused), string(ClientsPartlyRefused), string(ClientsRetired),
-		string(ClientsUnused),
-		string(ClientsNotKnown),
-	}
+	return enum(ClientsWork, ClientsRefused, ClientsPartlyRefused, ClientsRetired, ClientsUnused, ClientsNotKnown)
 }

@@ -1,57 +1,43 @@
 package result
 
-// Kind is the type of an object.
-type Kind string
-
-// The kinds.
-const (
-	KindChange                Kind = "Change"
-	KindCheck                 Kind = "Check"
-	KindCodeExplanation       Kind = "CodeExplanation"
-	KindCodeExplanationList   Kind = "CodeExplanationList"
-	KindDelegationExplanation Kind = "DelegationExplanation"
-	KindFailure               Kind = "Failure"
-	KindHistory               Kind = "History"
-	KindKubeconfigList        Kind = "KubeconfigList"
-	KindKubeconfigRotation    Kind = "KubeconfigRotation"
-	KindLogout                Kind = "Logout"
-	KindMigration             Kind = "Migration"
-	KindStatus                Kind = "Status"
-	KindVersion               Kind = "Version"
+import (
+	"maps"
+	"slices"
 )
 
-// Known is a kind and the commands that print it.
-type Known struct {
-	Kind Kind
-	// Commands are the commands that print it, without "pinniped".
-	Commands []string
-	Object   Object
-}
+// Kind is the type of an object: the name of its Go type.
+type Kind string
 
-// Kinds returns all kinds, sorted by name.
-func Kinds() []Known {
-	return []Known{
-		{KindChange, []string{"ip-tls set", "ip-tls unset", "ip-tls undo"}, &Change{}},
-		{KindCheck, []string{"ip-tls check"}, &Check{}},
-		{KindCodeExplanation, []string{"explain CODE"}, &CodeExplanation{}},
-		{KindCodeExplanationList, []string{"explain"}, &CodeExplanationList{}},
-		{KindDelegationExplanation, []string{"explain NAMESPACE/NAME"}, &DelegationExplanation{}},
-		{KindFailure, []string{"every command that fails before it has another result"}, &Failure{}},
-		{KindHistory, []string{"ip-tls history"}, &History{}},
-		{KindKubeconfigList, []string{"kubeconfig ls"}, &KubeconfigList{}},
-		{KindKubeconfigRotation, []string{"kubeconfig rotate"}, &KubeconfigRotation{}},
-		{KindLogout, []string{"logout"}, &Logout{}},
-		{KindMigration, []string{"migrate check"}, &Migration{}},
-		{KindStatus, []string{"ip-tls status"}, &Status{}},
-		{KindVersion, []string{"version"}, &Version{}},
+// KindFailure is the kind of a Failure.
+const KindFailure Kind = "Failure"
+
+// Kinds returns an empty object of each kind, which the commands in the comment print.
+func Kinds() map[Kind]Object {
+	return map[Kind]Object{
+		"Change":                &Change{},                // ip-tls set, ip-tls unset, ip-tls undo
+		"Check":                 &Check{},                 // ip-tls check
+		"CodeExplanation":       &CodeExplanation{},       // explain CODE
+		"CodeExplanationList":   &CodeExplanationList{},   // explain
+		"DelegationExplanation": &DelegationExplanation{}, // explain NAMESPACE/NAME
+		KindFailure:             &Failure{},               // every command that fails before it has another result
+		"History":               &History{},               // ip-tls history
+		"KubeconfigList":        &KubeconfigList{},        // kubeconfig ls
+		"KubeconfigRotation":    &KubeconfigRotation{},    // kubeconfig rotate
+		"Logout":                &Logout{},                // logout
+		"Migration":             &Migration{},             // migrate check
+		"Status":                &Status{},                // ip-tls status
+		"Version":               &Version{},               // version
 	}
 }
 
 // Enum lists the kinds.
-func (Kind) Enum() []string {
-	var all []string
-	for _, known := range Kinds() {
-		all = append(all, string(known.Kind))
+func (Kind) Enum() []string { return enum(slices.Sorted(maps.Keys(Kinds()))...) }
+
+// enum returns the values as strings.
+func enum[T ~string](values ...T) []string {
+	all := make([]string, 0, len(values))
+	for _, value := range values {
+		all = append(all, string(value))
 	}
 	return all
 }

@@ -11,50 +11,38 @@ type KubeconfigRotation struct {
 
 // RotationSummary has the counts of a rotation.
 type RotationSummary struct {
-	// Clusters is the number of servers in the kubeconfigs.
-	Clusters int `json:"clusters"`
-	// ClustersFailed is the number of servers without a usable response.
-	ClustersFailed int `json:"clustersFailed"`
+	Clusters       int `json:"clusters"`       // the number of servers in the kubeconfigs
+	ClustersFailed int `json:"clustersFailed"` // the number of servers without a usable response
 	Kubeconfigs    int `json:"kubeconfigs"`
 	Rotated        int `json:"rotated"`
 	Current        int `json:"current"`
 	Skipped        int `json:"skipped"`
 	Unrelated      int `json:"unrelated"`
 	Failed         int `json:"failed"`
-	// NotDone is the number of kubeconfigs that were not processed before the command ended.
-	NotDone int `json:"notDone"`
-	// Milliseconds is the duration.
-	Milliseconds int `json:"milliseconds"`
+	NotDone        int `json:"notDone"` // the number of kubeconfigs that were not processed before the command ended
+	Milliseconds   int `json:"milliseconds"`
 }
 
 // RotatedCluster is a server in the kubeconfigs.
 type RotatedCluster struct {
 	// Server is its URL in a kubeconfig or, for an administrator's kubeconfig that failed, its file and context.
-	Server  string         `json:"server"`
-	Outcome ClusterOutcome `json:"outcome"`
-	// Source is where the CA bundle is from.
-	Source BundleSource `json:"source,omitempty"`
-	// CABundle is the published CA bundle; absent if unknown.
-	CABundle CABundle `json:"caBundle,omitempty"`
-	// Reason is why the cluster has failed.
-	Reason string `json:"reason,omitempty"`
-	// Kubeconfigs is the number of kubeconfigs that use it.
-	Kubeconfigs int `json:"kubeconfigs"`
-	Tries       int `json:"tries"`
-	// Milliseconds is the duration of all attempts.
-	Milliseconds int `json:"milliseconds"`
+	Server       string         `json:"server"`
+	Outcome      ClusterOutcome `json:"outcome"`
+	Source       BundleSource   `json:"source,omitempty"`   // where the CA bundle is from
+	CABundle     CABundle       `json:"caBundle,omitempty"` // the published CA bundle; absent if unknown
+	Reason       string         `json:"reason,omitempty"`   // why the cluster has failed
+	Kubeconfigs  int            `json:"kubeconfigs"`        // the number of kubeconfigs that use it
+	Tries        int            `json:"tries"`
+	Milliseconds int            `json:"milliseconds"` // the duration of all attempts
 }
 
 // RotatedKubeconfig is the result for one kubeconfig.
 type RotatedKubeconfig struct {
-	// Where is its path or its Secret.
-	Where   string      `json:"where"`
+	Where   string      `json:"where"` // its path or its Secret
 	Outcome FileOutcome `json:"outcome"`
-	// Reason is the reason for the outcome.
-	Reason  string  `json:"reason,omitempty"`
-	Entries []Entry `json:"entries,omitempty"`
-	// Added are the certificates that it newly trusts.
-	Added []AddedCA `json:"added,omitempty"`
+	Reason  string      `json:"reason,omitempty"`
+	Entries []Entry     `json:"entries,omitempty"`
+	Added   []AddedCA   `json:"added,omitempty"` // the certificates that it newly trusts
 }
 
 // ClusterOutcome is the result for a cluster.

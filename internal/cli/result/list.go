@@ -5,16 +5,14 @@ import "time"
 // KubeconfigList is the content of kubeconfigs.
 type KubeconfigList struct {
 	Head
-	// At is the time for which the certificates were checked.
-	At       time.Time           `json:"at"`
+	At       time.Time           `json:"at"` // the time for which the certificates were checked
 	Contexts []KubeconfigContext `json:"contexts"`
 }
 
 // KubeconfigContext is a context of a kubeconfig, or a file that cannot be read.
 type KubeconfigContext struct {
-	Path string `json:"path"`
-	// Context is empty if the file has no contexts or cannot be read.
-	Context  string `json:"context,omitempty"`
+	Path     string `json:"path"`
+	Context  string `json:"context,omitempty"` // empty if the file has no contexts or cannot be read
 	Current  bool   `json:"current,omitempty"`
 	Cluster  string `json:"cluster,omitempty"`
 	Endpoint string `json:"endpoint,omitempty"`
@@ -24,10 +22,8 @@ type KubeconfigContext struct {
 	// CABundle is the CA bundle that the endpoint is verified with; absent if unknown, or if verification is off.
 	CABundle CABundle `json:"caBundle,omitzero"`
 	Verdict  Verdict  `json:"verdict"`
-	// Problems are the reasons for the verdict, most important first.
-	Problems []string `json:"problems,omitempty"`
-	// Fix is a command that fixes the problem, if there is one.
-	Fix string `json:"fix,omitempty"`
+	Problems []string `json:"problems,omitempty"` // the reasons for the verdict, most important first
+	Fix      string   `json:"fix,omitempty"`      // a command that fixes the problem, if there is one
 }
 
 // Verdict is the condition of a context.
@@ -49,9 +45,6 @@ const (
 
 // Enum lists the verdicts.
 func (Verdict) Enum() []string {
-	return []string{
-		string(VerdictUnreadable), string(VerdictIncomplete), string(VerdictOutdated), string(VerdictExpired),
-		string(VerdictUnreachable), string(VerdictNoPlugin), string(VerdictExpiring), string(VerdictInsecure),
-		string(VerdictNotKnown), string(VerdictOK),
-	}
+	return enum(VerdictUnreadable, VerdictIncomplete, VerdictOutdated, VerdictExpired, VerdictUnreachable,
+		VerdictNoPlugin, VerdictExpiring, VerdictInsecure, VerdictNotKnown, VerdictOK)
 }

@@ -3,27 +3,20 @@ package result
 // Migration lists what blocks the migration from Pinniped, or back to it.
 type Migration struct {
 	Head
-	// Back is true for the migration back to Pinniped.
-	Back bool `json:"back"`
-	// Stage is what is installed.
-	Stage MigrationStage `json:"stage"`
-	// Namespace is where it is installed, and Image is the Deployment's image.
-	Namespace string `json:"namespace,omitempty"`
-	Image     string `json:"image,omitempty"`
-	// InTheWay is true if a finding blocks the next step.
-	InTheWay bool `json:"inTheWay"`
-	// Next is the next step, if nothing blocks it.
-	Next     string             `json:"next,omitempty"`
-	Findings []MigrationFinding `json:"findings"`
+	Back      bool               `json:"back"`                // true for the migration back to Pinniped
+	Stage     MigrationStage     `json:"stage"`               // what is installed
+	Namespace string             `json:"namespace,omitempty"` // where it is installed, and Image is the Deployment's image
+	Image     string             `json:"image,omitempty"`
+	InTheWay  bool               `json:"inTheWay"`       // true if a finding blocks the next step
+	Next      string             `json:"next,omitempty"` // the next step, if nothing blocks it
+	Findings  []MigrationFinding `json:"findings"`
 }
 
 // MigrationFinding is something that blocks the migration, is left over, or changes for some users.
 type MigrationFinding struct {
-	Reason MigrationReason `json:"reason"`
-	// InTheWay is true if it blocks the next step.
-	InTheWay bool `json:"inTheWay"`
-	// Message is the finding and its consequence.
-	Message string `json:"message"`
+	Reason   MigrationReason `json:"reason"`
+	InTheWay bool            `json:"inTheWay"` // true if it blocks the next step
+	Message  string          `json:"message"`  // the finding and its consequence
 	// Objects are the affected objects as kubectl names them: RESOURCE.GROUP/NAME, after NAMESPACE/ if they have one.
 	Objects []string `json:"objects,omitempty"`
 	// Commands resolve the finding, in this order, in a POSIX shell.
@@ -35,19 +28,15 @@ type MigrationStage string
 
 // The stages.
 const (
-	// StageNone means that neither Pinniped nor the agent is installed.
-	StageNone MigrationStage = "None"
-	// StagePinniped means that the Deployment is Pinniped's.
-	StagePinniped MigrationStage = "Pinniped"
-	// StageRollingOut means that the Deployment is the agent's, and not all of its pods are ready.
-	StageRollingOut MigrationStage = "RollingOut"
-	// StageAgent means that the agent is ready.
-	StageAgent MigrationStage = "Agent"
+	StageNone       MigrationStage = "None"       // neither Pinniped nor the agent is installed
+	StagePinniped   MigrationStage = "Pinniped"   // the Deployment is Pinniped's
+	StageRollingOut MigrationStage = "RollingOut" // the Deployment is the agent's, and not all of its pods are ready
+	StageAgent      MigrationStage = "Agent"      // the agent is ready
 )
 
 // Enum lists the stages.
 func (MigrationStage) Enum() []string {
-	return []string{string(StageNone), string(StagePinniped), string(StageRollingOut), string(StageAgent)}
+	return enum(StageNone, StagePinniped, StageRollingOut, StageAgent)
 }
 
 // MigrationReason is the reason of a finding, in one word.
@@ -55,43 +44,26 @@ type MigrationReason string
 
 // The reasons.
 const (
-	// MigrationElsewhere means that Pinniped's namespace or name is not that of the agent's manifests.
-	MigrationElsewhere MigrationReason = "Elsewhere"
-	// MigrationOwnedByDeployment means that objects would be deleted together with the Deployment.
-	MigrationOwnedByDeployment MigrationReason = "OwnedByDeployment"
-	// MigrationFieldsOwned means that a server-side apply would conflict.
-	MigrationFieldsOwned MigrationReason = "FieldsOwned"
-	// MigrationManagedByKapp means that kapp owns objects.
-	MigrationManagedByKapp MigrationReason = "ManagedByKapp"
-	// MigrationAppliedByOthers means that a controller would restore what it has applied.
-	MigrationAppliedByOthers MigrationReason = "AppliedByOthers"
-	// MigrationLoginsAtAPIServer means that users log in without the impersonation proxy.
-	MigrationLoginsAtAPIServer MigrationReason = "LoginsAtAPIServer"
-	// MigrationSettings means that settings are not migrated.
-	MigrationSettings MigrationReason = "Settings"
-	// MigrationRollingOut means that not all pods are ready.
-	MigrationRollingOut MigrationReason = "RollingOut"
-	// MigrationLeftOver means that objects are no longer needed.
-	MigrationLeftOver MigrationReason = "LeftOver"
-	// MigrationPrivileged means that the namespace permits more than the agent needs.
-	MigrationPrivileged MigrationReason = "Privileged"
-	// MigrationTransitionPrepared means that the agent does not serve a renewed certificate yet, and Pinniped would.
-	MigrationTransitionPrepared MigrationReason = "TransitionPrepared"
-	// MigrationCertificateRefused means that the agent refuses the certificate that Pinniped serves.
-	MigrationCertificateRefused MigrationReason = "CertificateRefused"
-	// MigrationClientsBroken means that clients of the agent would not verify what Pinniped serves.
-	MigrationClientsBroken MigrationReason = "ClientsBroken"
-	// MigrationUnknownStrategy means that the status has a strategy that Pinniped's CRD does not permit.
-	MigrationUnknownStrategy MigrationReason = "UnknownStrategy"
+	MigrationElsewhere          MigrationReason = "Elsewhere"          // not the namespace or name of the agent's manifest
+	MigrationOwnedByDeployment  MigrationReason = "OwnedByDeployment"  // objects would be deleted with the Deployment
+	MigrationFieldsOwned        MigrationReason = "FieldsOwned"        // a server-side apply would conflict
+	MigrationManagedByKapp      MigrationReason = "ManagedByKapp"      // kapp owns objects
+	MigrationAppliedByOthers    MigrationReason = "AppliedByOthers"    // a controller would restore what it has applied
+	MigrationLoginsAtAPIServer  MigrationReason = "LoginsAtAPIServer"  // users log in without the impersonation proxy
+	MigrationSettings           MigrationReason = "Settings"           // settings are not migrated
+	MigrationRollingOut         MigrationReason = "RollingOut"         // not all pods are ready
+	MigrationLeftOver           MigrationReason = "LeftOver"           // objects are no longer needed
+	MigrationPrivileged         MigrationReason = "Privileged"         // the namespace permits more than the agent needs
+	MigrationTransitionPrepared MigrationReason = "TransitionPrepared" // Pinniped would serve what the agent does not yet
+	MigrationCertificateRefused MigrationReason = "CertificateRefused" // the agent refuses Pinniped's certificate
+	MigrationClientsBroken      MigrationReason = "ClientsBroken"      // clients would not verify Pinniped's certificate
+	MigrationUnknownStrategy    MigrationReason = "UnknownStrategy"    // Pinniped's CRD forbids a strategy in the status
 )
 
 // Enum lists the reasons.
 func (MigrationReason) Enum() []string {
-	return []string{
-		string(MigrationElsewhere), string(MigrationOwnedByDeployment), string(MigrationFieldsOwned),
-		string(MigrationManagedByKapp), string(MigrationAppliedByOthers), string(MigrationLoginsAtAPIServer),
-		string(MigrationSettings), string(MigrationRollingOut), string(MigrationLeftOver), string(MigrationPrivileged),
-		string(MigrationTransitionPrepared), string(MigrationCertificateRefused), string(MigrationClientsBroken),
-		string(MigrationUnknownStrategy),
-	}
+	return enum(MigrationElsewhere, MigrationOwnedByDeployment, MigrationFieldsOwned, MigrationManagedByKapp,
+		MigrationAppliedByOthers, MigrationLoginsAtAPIServer, MigrationSettings, MigrationRollingOut, MigrationLeftOver,
+		MigrationPrivileged, MigrationTransitionPrepared, MigrationCertificateRefused, MigrationClientsBroken,
+		MigrationUnknownStrategy)
 }

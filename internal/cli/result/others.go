@@ -31,20 +31,16 @@ type CodeExplanationList struct {
 // Logout is the result of a logout.
 type Logout struct {
 	Head
-	// Credentials is the number of cluster credentials that were removed.
-	Credentials int `json:"credentials"`
-	// Sessions are the sessions that were ended.
-	Sessions []EndedSession `json:"sessions"`
+	Credentials int            `json:"credentials"` // the number of cluster credentials that were removed
+	Sessions    []EndedSession `json:"sessions"`    // the sessions that were ended
 }
 
 // EndedSession is a session that was removed from this computer.
 type EndedSession struct {
-	Issuer string `json:"issuer"`
-	User   string `json:"user,omitempty"`
-	// Revocation is the result of revoking its tokens at the issuer.
-	Revocation Revocation `json:"revocation"`
-	// Problem is why they could not be revoked.
-	Problem string `json:"problem,omitempty"`
+	Issuer     string     `json:"issuer"`
+	User       string     `json:"user,omitempty"`
+	Revocation Revocation `json:"revocation"`        // the result of revoking its tokens at the issuer
+	Problem    string     `json:"problem,omitempty"` // why they could not be revoked
 }
 
 // Revocation is the result of revoking a session's tokens at the issuer.
@@ -60,7 +56,5 @@ const (
 
 // Enum lists the revocations.
 func (Revocation) Enum() []string {
-	return []string{
-		string(RevocationDone), string(RevocationNotOffered), string(RevocationNotNeeded), string(RevocationFailed),
-	}
+	return enum(RevocationDone, RevocationNotOffered, RevocationNotNeeded, RevocationFailed)
 }

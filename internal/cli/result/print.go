@@ -24,13 +24,13 @@ func Print(w io.Writer, format string, object Object, err error, text func() ([]
 		encoded = ui.Text(w, encoded)
 	}
 	if failed != nil {
-		return join(err, fmt.Errorf("encoding the result: %w", failed))
+		return errors.Join(err, fmt.Errorf("encoding the result: %w", failed))
 	}
 	if len(encoded) == 0 {
 		return err
 	}
 	if _, failed := w.Write(encoded); failed != nil {
-		return join(err, fmt.Errorf("writing the result: %w", failed))
+		return errors.Join(err, fmt.Errorf("writing the result: %w", failed))
 	}
 	if err == nil {
 		return nil
@@ -49,41 +49,19 @@ func Printed(err error) bool {
 	return ok
 }
 
-// join is like errors.Join, but returns a single error unwrapped.
-func join(err, other error) error {
-	if err == nil {
-		return other
-	}
-	return errors.Join(err, other)
-}
-
 // Machine reports whether a format is for programs.
 func Machine(format string) bool { return format == "json" || format == "yaml" }
 
 // Encode returns the object as JSON or YAML.
 func Encode(format string, object Object) ([]byte, error) {
-	if err := complete(object); err != nil {
-		return nil, err
+	head := object.head()
+	head.APIVersion, head.Kind = APIVersion, Kind(reflect.TypeOf(object).Elem().Name())
+	if reflect.TypeOf(Kinds()[head.Kind]) != reflect.TypeOf(object) {
+		return nil, fmt.Errorf("%T is not among result.Kinds", object)
 	}
 	if format == "yaml" {
 		return yaml.Marshal(object)
 	}
 	encoded, err := json.MarshalIndent(object, "", "  ")
 	return append(encoded, '\n'), err
-}
-
-// complete sets apiVersion, and kind if it is empty.
-func complete(object Object) error {
-	head := object.head()
-	head.APIVersion = APIVersion
-	if head.Kind != "" {
-		return nil
-	}
-	for _, known := range Kinds() {
-		if reflect.TypeOf(known.Object) == reflect.TypeOf(object) {
-			head.Kind = known.Kind
-			return nil
-		}
-	}
-	return fmt.Errorf("%T is not among result.Kinds", object)
 }

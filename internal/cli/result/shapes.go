@@ -1,12 +1,11 @@
 package result
 
 import (
+	"cmp"
 	"crypto/x509"
 	"fmt"
 	"strings"
 	"time"
-
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
@@ -17,16 +16,11 @@ type ObjectRef struct {
 	Name      string `json:"name"`
 }
 
-// Ref returns the ObjectRef for name.
-func Ref(name types.NamespacedName) ObjectRef { return ObjectRef(name) }
-
-// CABundle lists the certificates that clients verify with, in order. Empty means the system roots; absent means that
-// the bundle is unknown.
+// CABundle lists the certificates that clients verify with, in order. Empty: the system roots. Absent: unknown.
 type CABundle []CACertificate
 
 // CACertificate is one certificate of a CA bundle.
 type CACertificate struct {
-	// SHA256 is the full fingerprint of the certificate.
 	SHA256    string    `json:"sha256"`
 	Subject   string    `json:"subject"`
 	NotBefore time.Time `json:"notBefore"`
@@ -47,24 +41,10 @@ func BundleOf(pem []byte) CABundle {
 
 // CACertificateOf returns the description of a certificate.
 func CACertificateOf(cert *x509.Certificate) CACertificate {
-	name := cert.Subject.CommonName
-	if name == "" {
-		name = cert.Subject.String()
-	}
 	return CACertificate{
 		SHA256: certs.Fingerprint(cert.Raw), Subject: cert.Subject.String(),
-		NotBefore: cert.NotBefore.UTC(), NotAfter: cert.NotAfter.UTC(), name: name,
+		NotBefore: cert.NotBefore.UTC(), NotAfter: cert.NotAfter.UTC(), name: cert.Subject.CommonName,
 	}
-}
-
-// Has reports whether the bundle has the certificate with this fingerprint.
-func (b CABundle) Has(sha256 string) bool {
-	for _, member := range b {
-		if member.SHA256 == sha256 {
-			return true
-		}
-	}
-	return false
 }
 
 // String returns the certificates in the bundle in one line; empty for an empty bundle.
@@ -72,11 +52,7 @@ func (b CABundle) String() string {
 	const most = 3
 	var parts []string
 	for _, member := range b[:min(len(b), most)] {
-		name := member.name
-		if name == "" {
-			name = member.Subject
-		}
-		parts = append(parts, fmt.Sprintf("%.60q (SHA-256 %.16s)", name, member.SHA256))
+		parts = append(parts, fmt.Sprintf("%.60q (SHA-256 %.16s)", cmp.Or(member.name, member.Subject), member.SHA256))
 	}
 	if more := len(b) - most; more > 0 {
 		parts = append(parts, fmt.Sprintf("and %d more", more))
@@ -99,21 +75,16 @@ const (
 
 // Enum lists the sources.
 func (Source) Enum() []string {
-	return []string{
-		string(SourceSecret), string(SourceGenerated), string(SourceFile), string(SourceEndpoint), string(SourceAgent),
-		string(SourceCluster),
-	}
+	return enum(SourceSecret, SourceGenerated, SourceFile, SourceEndpoint, SourceAgent, SourceCluster)
 }
 
 // Address is the certificate at one address of the endpoint.
 type Address struct {
-	// Address is the IP address and port.
-	Address string `json:"address"`
+	Address string `json:"address"` // the IP address and port
 	// SHA256 is the fingerprint of the presented certificate; absent if none is presented.
 	SHA256   string     `json:"sha256,omitempty"`
 	NotAfter *time.Time `json:"notAfter,omitempty"`
-	// Code and Problem are what is wrong; absent if nothing is. Code is absent if the certificate is good, but a
-	// request gets no response.
+	// Code and Problem are what is wrong. Code is absent if the certificate is good, but a request gets no response.
 	Code    certs.Code `json:"code,omitempty"`
 	Problem string     `json:"problem,omitempty"`
 	// Skipped is true if there is no route to the address from here, so that nothing is known about it.
@@ -122,21 +93,16 @@ type Address struct {
 
 // File is the result for one kubeconfig.
 type File struct {
-	// Path is its path; "(current)" for the user's own.
-	Path    string      `json:"path"`
+	Path    string      `json:"path"` // its path; "(current)" for the user's own
 	Outcome FileOutcome `json:"outcome"`
-	// Reason is the reason for the outcome.
-	Reason string `json:"reason,omitempty"`
-	// Entries are the parts that use the endpoint.
-	Entries []Entry `json:"entries,omitempty"`
-	// Added are the certificates that it newly trusts.
-	Added []AddedCA `json:"added,omitempty"`
+	Reason  string      `json:"reason,omitempty"`
+	Entries []Entry     `json:"entries,omitempty"` // the parts that use the endpoint
+	Added   []AddedCA   `json:"added,omitempty"`   // the certificates that it newly trusts
 }
 
 // AddedCA is a certificate that an entry of a kubeconfig trusts only since its rotation.
 type AddedCA struct {
-	// Server is the URL of the entry.
-	Server      string        `json:"server"`
+	Server      string        `json:"server"` // the URL of the entry
 	Certificate CACertificate `json:"certificate"`
 }
 
@@ -145,12 +111,9 @@ type Entry struct {
 	Kind    EntryKind   `json:"kind"`
 	Name    string      `json:"name"`
 	Outcome FileOutcome `json:"outcome"`
-	// Code is the reason in one word, if there is one.
-	Code string `json:"code,omitempty"`
-	// Reason is the reason for the outcome.
-	Reason string `json:"reason,omitempty"`
-	// Server is the URL of the entry, in results about several clusters.
-	Server string `json:"server,omitempty"`
+	Code    string      `json:"code,omitempty"` // the reason in one word, if there is one
+	Reason  string      `json:"reason,omitempty"`
+	Server  string      `json:"server,omitempty"` // the URL of the entry, in results about several clusters
 }
 
 // EntryKind is the kind of an Entry.
@@ -164,12 +127,9 @@ const (
 )
 
 // Enum lists the kinds of entries.
-func (EntryKind) Enum() []string {
-	return []string{string(EntryCluster), string(EntryUser), string(EntryContext)}
-}
+func (EntryKind) Enum() []string { return enum(EntryCluster, EntryUser, EntryContext) }
 
-// FileOutcome is the result for a kubeconfig or an entry of it. That of a file is the most important one of its
-// entries.
+// FileOutcome is the result for a kubeconfig or an entry of it. A file has the most important one of its entries.
 type FileOutcome string
 
 // The outcomes. The first six are actions, the others are findings.
@@ -189,11 +149,8 @@ const (
 
 // Enum lists the outcomes.
 func (FileOutcome) Enum() []string {
-	return []string{
-		string(FileRotated), string(FileCurrent), string(FileSkipped), string(FileUnrelated), string(FileFailed),
-		string(FileNotDone), string(FileWorks), string(FileOutdated), string(FileWillBreak), string(FileBroken),
-		string(FileNotKnown),
-	}
+	return enum(FileRotated, FileCurrent, FileSkipped, FileUnrelated, FileFailed, FileNotDone, FileWorks, FileOutdated,
+		FileWillBreak, FileBroken, FileNotKnown)
 }
 
 // Outcome is the final result of a command.
@@ -212,10 +169,8 @@ const (
 
 // Enum lists the outcomes.
 func (Outcome) Enum() []string {
-	return []string{
-		string(OutcomeConfigured), string(OutcomeUnset), string(OutcomeUndone), string(OutcomeUnchanged),
-		string(OutcomeRefused), string(OutcomeNotConverged), string(OutcomePrepared),
-	}
+	return enum(OutcomeConfigured, OutcomeUnset, OutcomeUndone, OutcomeUnchanged, OutcomeRefused, OutcomeNotConverged,
+		OutcomePrepared)
 }
 
 // Answer is yes, no or unknown.
@@ -229,6 +184,4 @@ const (
 )
 
 // Enum lists the answers.
-func (Answer) Enum() []string {
-	return []string{string(AnswerYes), string(AnswerNo), string(AnswerUnknown)}
-}
+func (Answer) Enum() []string { return enum(AnswerYes, AnswerNo, AnswerUnknown) }

@@ -10,21 +10,17 @@ import (
 // Status is the state of the impersonation proxy's certificate: configured, reported by the agent, and presented.
 type Status struct {
 	Head
-	// CredentialIssuer is absent if the cluster could not be asked.
-	CredentialIssuer string    `json:"credentialIssuer,omitempty"`
+	CredentialIssuer string    `json:"credentialIssuer,omitempty"` // absent if the cluster could not be asked
 	At               time.Time `json:"at"`
 	// Users says whether users can connect, which matters most.
-	Users Users `json:"users"`
-	// InEffect is true if the agent reports, and every address presents, what is configured.
-	InEffect bool `json:"inEffect"`
+	Users    Users `json:"users"`
+	InEffect bool  `json:"inEffect"` // true if the agent reports, and every address presents, what is configured
 	// Problems are why InEffect is false, most significant first. Each cause is listed once.
-	Problems []Problem `json:"problems,omitempty"`
-	// Configured is absent if the cluster could not be asked.
-	Configured *ConfiguredStatus `json:"configured,omitempty"`
+	Problems   []Problem         `json:"problems,omitempty"`
+	Configured *ConfiguredStatus `json:"configured,omitempty"` // absent if the cluster could not be asked
 	Agent      *AgentStatus      `json:"agent,omitempty"`
 	Published  *PublishedStatus  `json:"published,omitempty"`
-	// Transition is the current transition.
-	Transition *Transition `json:"transition,omitempty"`
+	Transition *Transition       `json:"transition,omitempty"`
 	// Certificate is the configured certificate if it can be read, else the presented one.
 	Certificate *CertificateStatus `json:"certificate,omitempty"`
 	RenewedBy   *Renewer           `json:"renewedBy,omitempty"`
@@ -42,14 +38,11 @@ type Status struct {
 // Users says whether users can connect to the endpoint now.
 type Users struct {
 	State UsersState `json:"state"`
-	// Since is when the failures began, if known.
-	Since *time.Time `json:"since,omitempty"`
-	// Until is when the first of the presented certificates expires.
-	Until *time.Time `json:"until,omitempty"`
+	Since *time.Time `json:"since,omitempty"` // when the failures began, if known
+	Until *time.Time `json:"until,omitempty"` // when the first of the presented certificates expires
 	// Code is the reason in one word, if there is one: a code of a check or of an agent's finding.
-	Code string `json:"code,omitempty"`
-	// Message is the first line of the text output.
-	Message string `json:"message"`
+	Code    string `json:"code,omitempty"`
+	Message string `json:"message"` // the first line of the text output
 	// Next lists the commands to run next.
 	Next []string `json:"next,omitempty"`
 }
@@ -68,25 +61,20 @@ const (
 
 // Enum lists the states.
 func (UsersState) Enum() []string {
-	return []string{
-		string(UsersNotAffected), string(UsersSomeRefused), string(UsersAllRefused), string(UsersSwitchedOff),
-		string(UsersNotKnown),
-	}
+	return enum(UsersNotAffected, UsersSomeRefused, UsersAllRefused, UsersSwitchedOff, UsersNotKnown)
 }
 
 // Problem is one problem.
 type Problem struct {
-	// Code is the code of a check or of an agent's finding; absent if there is none.
-	Code    string `json:"code,omitempty"`
+	Code    string `json:"code,omitempty"` // the code of a check or of an agent's finding; absent if there is none
 	Message string `json:"message"`
 }
 
 // ConfiguredStatus is the configuration in the CredentialIssuer's spec.
 type ConfiguredStatus struct {
 	// Mode and Verification are copied from the spec.
-	Mode string `json:"mode"`
-	// Source is "secret" or "generated".
-	Source       Source                         `json:"source"`
+	Mode         string                         `json:"mode"`
+	Source       Source                         `json:"source"` // "secret" or "generated"
 	Secret       *ObjectRef                     `json:"secret,omitempty"`
 	Verification configv1alpha1.TLSVerification `json:"verification,omitempty"`
 	// CABundle is the CA bundle in the spec; absent if that of the Secret, or none, is published.
@@ -97,16 +85,14 @@ type ConfiguredStatus struct {
 	LoadBalancerIP   string `json:"loadBalancerIP,omitempty"`
 }
 
-// AgentStatus is the agent's report about the impersonation proxy. Status and reason are copied from the
-// CredentialIssuer's status.
+// AgentStatus is the agent's report about the proxy. Status and reason are copied from the CredentialIssuer's status.
 type AgentStatus struct {
 	Status  string `json:"status"`
 	Reason  string `json:"reason"`
 	Message string `json:"message"`
 	// Running says whether a replica of the agent is alive, according to the replicas' Leases.
-	Running Answer `json:"running"`
-	// LastSeen is the last renewal of any replica's Lease.
-	LastSeen *time.Time `json:"lastSeen,omitempty"`
+	Running  Answer     `json:"running"`
+	LastSeen *time.Time `json:"lastSeen,omitempty"` // the last renewal of any replica's Lease
 }
 
 // PublishedStatus is what is published to clients.
@@ -117,29 +103,25 @@ type PublishedStatus struct {
 
 // CertificateStatus is a serving certificate.
 type CertificateStatus struct {
-	// Source is "secret", "endpoint" or "agent".
-	Source      Source    `json:"source"`
+	Source      Source    `json:"source"` // "secret", "endpoint" or "agent"
 	SHA256      string    `json:"sha256"`
 	DNSNames    []string  `json:"dnsNames,omitempty"`
 	IPAddresses []string  `json:"ipAddresses,omitempty"`
 	Issuer      string    `json:"issuer,omitempty"`
 	NotBefore   time.Time `json:"notBefore"`
 	NotAfter    time.Time `json:"notAfter"`
-	// SecondsLeft is the time until it expires; negative if it has expired.
-	SecondsLeft int64 `json:"secondsLeft"`
+	SecondsLeft int64     `json:"secondsLeft"` // the time until it expires; negative if it has expired
 }
 
 // Renewer is the controller that writes the Secret and renews its certificate.
 type Renewer struct {
 	// Kind and Name identify the controller's object: a cert-manager Certificate, or another object.
-	Kind string `json:"kind"`
-	Name string `json:"name"`
-	// Issuer is the cert-manager issuer with its kind, such as "ClusterIssuer my-ca".
-	Issuer string `json:"issuer,omitempty"`
+	Kind   string `json:"kind"`
+	Name   string `json:"name"`
+	Issuer string `json:"issuer,omitempty"` // the cert-manager issuer with its kind, such as "ClusterIssuer my-ca"
 	// RenewalTime is when cert-manager will renew the certificate, according to its status.
 	RenewalTime *time.Time `json:"renewalTime,omitempty"`
-	// Trouble is why cert-manager cannot renew.
-	Trouble string `json:"trouble,omitempty"`
+	Trouble     string     `json:"trouble,omitempty"` // why cert-manager cannot renew
 }
 
 // CertManagerCertificate is the Kind of a Renewer for cert-manager.
@@ -159,9 +141,8 @@ type ReplicaStatus struct {
 	Serving int32 `json:"serving"`
 	// SHA256 is the fingerprint of the certificate that the Serving replicas present. It differs from that of the
 	// configured certificate while that one is refused or missing.
-	SHA256 string `json:"sha256,omitempty"`
-	// Others are the replicas that serve something else.
-	Others []OtherReplica `json:"others,omitempty"`
+	SHA256 string         `json:"sha256,omitempty"`
+	Others []OtherReplica `json:"others,omitempty"` // the replicas that serve something else
 }
 
 // OtherReplica is a replica that does not serve the certificate.

@@ -1,11 +1,11 @@
 // Package change implements the commands that change the CredentialIssuer: `pinniped ip-tls set`, `unset` and `undo`.
 //
-// Each command describes its Change (set.go, undo.go), and run carries it out. wait.go waits until the endpoint presents
-// the certificate, or the agent has prepared a transition (transition.go). If that fails, it restores the previous
-// configuration.
+// Each command describes its Change (set.go, undo.go); run carries it out. wait.go waits until the endpoint presents
+// the certificate or the agent has prepared a transition (transition.go); else it restores the previous configuration.
 package change
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,8 +29,7 @@ import (
 type Change struct {
 	Session *session.Session
 	Flags   Flags
-	// Evaluate reads the cluster, decides, and prints the findings. An error refuses the change; the proposal may then
-	// be set.
+	// Evaluate reads the cluster, decides, and prints the findings. With an error, which refuses, it may return both.
 	Evaluate func(ctx context.Context, first bool) (*Proposal, error)
 	// Apply makes the change, or returns ErrConflict if the objects have changed since. Default: merge.
 	Apply func(ctx context.Context, p *Proposal) (*configv1alpha1.CredentialIssuer, error)
@@ -43,6 +42,7 @@ type Proposal struct {
 	Outcome  result.Outcome // for the result, if anything changes
 	// PutBack undoes changes of other objects than the CredentialIssuer; nil if there are none.
 	PutBack func(context.Context) error
+	applied *configv1alpha1.CredentialIssuer // nil if nothing had to change
 }
 
 // merge applies a proposal by a merge patch, regardless of field managers.
@@ -65,7 +65,7 @@ func (c *Change) run(ctx context.Context, req *plan.Request) error {
 	if err := c.Session.Locate(ctx, req); err != nil {
 		return err
 	}
-	p, applied, err := c.applyChecked(ctx)
+	p, err := c.applyChecked(ctx)
 	if p == nil {
 		return err
 	}
@@ -75,14 +75,14 @@ func (c *Change) run(ctx context.Context, req *plan.Request) error {
 		return c.print(done, err)
 	}
 	if c.Flags.DryRun == session.DryRunNone && c.Flags.Wait {
-		if err := c.waitAndReport(ctx, p, applied, done); err != nil {
+		if err := c.waitAndReport(ctx, p, done); err != nil {
 			if done.Outcome != result.OutcomeNotConverged && done.Outcome != result.OutcomePrepared {
 				return err
 			}
 			return c.print(done, err)
 		}
 	}
-	if tls := p.Plan.Wanted.TLS; !c.Flags.Wait && applied != nil && tls != nil &&
+	if tls := p.Plan.Wanted.TLS; !c.Flags.Wait && p.applied != nil && tls != nil &&
 		tls.CATransition == configv1alpha1.CATransitionImmediate {
 		c.Session.Progress.Warn("spec.impersonationProxy.tls.caTransition is now Immediate, so the agent would serve " +
 			"every later certificate from another CA at once; to prevent that, run the same command again without " +
@@ -108,8 +108,8 @@ func (c *Change) switchedOff(p *Proposal, done *Result) error {
 }
 
 // applyChecked evaluates and applies the change. If the CredentialIssuer has changed in between, it starts over, so
-// that the applied change was checked against the current state. applied is nil if nothing had to change.
-func (c *Change) applyChecked(ctx context.Context) (*Proposal, *configv1alpha1.CredentialIssuer, error) {
+// that the applied change was checked against the current state.
+func (c *Change) applyChecked(ctx context.Context) (*Proposal, error) {
 	apply := c.Apply
 	if apply == nil {
 		apply = c.merge
@@ -117,46 +117,42 @@ func (c *Change) applyChecked(ctx context.Context) (*Proposal, *configv1alpha1.C
 	var before *Proposal
 	for attempt := 1; ; attempt++ {
 		p, err := c.Evaluate(ctx, attempt == 1)
+		if err == nil && before != nil {
+			err = overwrites(before, p.Snapshot.Issuer)
+		}
+		if err == nil {
+			err = plan.Refusal(p.Plan.Report, plan.NothingChanged)
+		}
+		if err == nil && before == nil {
+			err = c.agentRuns(ctx, p)
+		}
 		if err != nil {
-			return p, nil, err
-		}
-		if before != nil {
-			if err := overwrites(before, p.Snapshot.Issuer); err != nil {
-				return p, nil, err
-			}
-		}
-		before = p
-		if err := plan.Refusal(p.Plan.Report, plan.NothingChanged); err != nil {
-			return p, nil, err
-		}
-		if attempt == 1 {
-			if err := c.agentRuns(ctx, p); err != nil {
-				return p, nil, err
-			}
+			return p, err
 		}
 		issuer := p.Snapshot.Issuer
 		if len(p.Plan.Changes) == 0 {
 			c.Session.Progress.Done("CredentialIssuer %q already has this configuration", issuer.Name)
-			return p, nil, nil
+			return p, nil
 		}
-		if attempt == 1 {
+		if before == nil {
 			c.sayReplaced(p)
 		}
+		before = p
 		if c.Flags.DryRun == session.DryRunClient {
-			return p, nil, nil
+			return p, nil
 		}
-		applied, err := apply(ctx, p)
+		p.applied, err = apply(ctx, p)
 		switch {
 		case err == nil:
 			if c.Flags.DryRun == session.DryRunNone &&
 				len(plan.ChangesBetween(*issuer.Spec.ImpersonationProxy, p.Plan.Wanted)) > 0 {
 				c.Session.Progress.Done("Changed CredentialIssuer %q", issuer.Name)
 			}
-			return p, applied, nil
+			return p, nil
 		case errors.Is(err, discovery.ErrConflict) && attempt < Attempts:
 			c.Session.Progress.Info("%s has changed in the meantime: checking again", culprit(err, issuer))
 		default:
-			return nil, nil, session.WithCodes(fmt.Errorf("changing %s: %w", culprit(err, issuer), err))
+			return nil, session.WithCodes(fmt.Errorf("changing %s: %w", culprit(err, issuer), err))
 		}
 	}
 }
@@ -241,13 +237,12 @@ func (c *Flags) AddFlags(cmd *cobra.Command, f *factory.Factory, s *session.Sess
 
 // Validate checks the flags and those of the session.
 func (c *Flags) Validate(s *session.Session) error {
-	if err := s.Validate(factory.Formats()...); err != nil {
-		return err
-	}
+	var unreadable error
 	for _, path := range c.Kubeconfigs { // before any change
 		if _, err := os.Stat(path); err != nil {
-			return ui.Usage(fmt.Errorf("reading --kubeconfigs: %w", err))
+			unreadable = cmp.Or(unreadable, ui.Usage(fmt.Errorf("reading --kubeconfigs: %w", err)))
 		}
 	}
-	return factory.CheckOneOf("dry-run", c.DryRun, session.DryRunNone, session.DryRunClient, session.DryRunServer)
+	return cmp.Or(s.Validate(factory.Formats()...), unreadable,
+		factory.CheckOneOf("dry-run", c.DryRun, session.DryRunNone, session.DryRunClient, session.DryRunServer))
 }

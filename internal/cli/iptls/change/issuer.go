@@ -21,23 +21,20 @@ import (
 )
 
 // gather reads the cluster for the wanted configuration, and returns both.
-func (o *SetOptions) gather(ctx context.Context) (
-	st *plan.Snapshot, wanted configv1alpha1.ImpersonationProxySpec, err error,
-) {
+func (o *SetOptions) gather(ctx context.Context) (*plan.Snapshot, configv1alpha1.ImpersonationProxySpec, error) {
 	issuer, err := o.Session.ReadIssuer(ctx)
+	if err == nil {
+		err = session.Fits(o.request, issuer)
+	}
 	if err != nil {
-		return nil, wanted, err
+		return nil, configv1alpha1.ImpersonationProxySpec{}, err
 	}
-	if err := session.Fits(o.request, issuer); err != nil {
-		return nil, wanted, err
-	}
-	wanted = o.request.On(issuer.Spec.ImpersonationProxy)
-	st, err = o.Session.Gather(ctx, issuer, o.request.Namespace, wanted)
+	wanted := o.request.On(issuer.Spec.ImpersonationProxy)
+	st, err := o.Session.Gather(ctx, issuer, o.request.Namespace, wanted)
 	return st, wanted, err
 }
 
-// gatherAndEvaluate reads the cluster and evaluates the configuration. If the Secret fails a check and an issuer is
-// about to fill it, it waits for the issuer.
+// gatherAndEvaluate evaluates the configuration. It waits for an issuer that is about to fill a Secret that is refused.
 func (o *SetOptions) gatherAndEvaluate(ctx context.Context) (*plan.Snapshot, *plan.Plan, error) {
 	for {
 		st, wanted, err := o.gather(ctx)
@@ -85,8 +82,7 @@ func (f *filler) String() string {
 	return f.name + " (" + f.state + ")"
 }
 
-// awaitIssuer waits while the Secret is not usable and a controller is about to fill it. It reports whether the Secret
-// has changed and must be read again.
+// awaitIssuer waits while a controller is about to fill the Secret. It reports whether to read the Secret again.
 func (o *SetOptions) awaitIssuer(ctx context.Context, st *plan.Snapshot, p *plan.Plan) (bool, error) {
 	name := o.request.SecretName()
 	by, err := o.fillerOf(ctx, name, st.Secret)
@@ -127,8 +123,7 @@ func (o *SetOptions) awaitIssuer(ctx context.Context, st *plan.Snapshot, p *plan
 	if by == nil {
 		return false, nil // it is gone or has finished
 	}
-	return false, ui.WithHint(
-		fmt.Errorf("%s failed to fill Secret %q: %s", by.name, name, by.failed),
+	return false, ui.WithHint(fmt.Errorf("%s failed to fill Secret %q: %s", by.name, name, by.failed),
 		"fix the cause, then have cert-manager retry at once: cmctl renew %s --namespace %s", by.certificate, name.Namespace)
 }
 

@@ -19,15 +19,11 @@ type Result = result.Change
 func (c *Change) newResult(proposal *Proposal) *Result {
 	st, p, dryRun := proposal.Snapshot, proposal.Plan, c.Flags.DryRun
 	done := &Result{
-		Outcome:          proposal.Outcome,
-		CredentialIssuer: st.Issuer.Name,
-		Certificate:      p.Report,
-		CABundle:         expectedBundle(p),
-		Changes:          p.Changes,
+		Outcome: proposal.Outcome, CredentialIssuer: st.Issuer.Name, Certificate: p.Report, CABundle: expectedBundle(p),
+		Changes: p.Changes,
 	}
 	if secret := p.Request.SecretName(); secret.Name != "" {
-		ref := result.Ref(secret)
-		done.Secret = &ref
+		done.Secret = new(result.ObjectRef(secret))
 	}
 	if len(p.Changes) == 0 {
 		done.Outcome, done.Changes = result.OutcomeUnchanged, []plan.FieldChange{}

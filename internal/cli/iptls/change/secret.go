@@ -2,6 +2,7 @@ package change
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -49,9 +50,7 @@ var secretKeys = []string{corev1.TLSCertKey, corev1.TLSPrivateKeyKey, plan.CABun
 
 // writtenKeys returns the keys of a Secret that differ from those in wanted. before may be nil.
 func writtenKeys(before, wanted *corev1.Secret) []string {
-	if before == nil {
-		before = &corev1.Secret{}
-	}
+	before = cmp.Or(before, &corev1.Secret{})
 	return slices.DeleteFunc(slices.Clone(secretKeys), func(key string) bool {
 		return bytes.Equal(before.Data[key], wanted.Data[key])
 	})
@@ -84,8 +83,7 @@ func mayWrite(secret *corev1.Secret, overwrite bool) error {
 		return nil
 	}
 	refuse := func(hint, format string, args ...any) error {
-		text := fmt.Sprintf("Secret %q is not overwritten: ", secret.Namespace+"/"+secret.Name) +
-			fmt.Sprintf(format, args...)
+		text := fmt.Sprintf("Secret %q is not overwritten: ", secret.Namespace+"/"+secret.Name) + fmt.Sprintf(format, args...)
 		return ui.WithExitCode(ui.WithHint(errors.New(text), "%s", hint), ui.ExitRefused)
 	}
 	const another = "write the certificate into another Secret: --secret NAME"
@@ -143,13 +141,10 @@ func writeSecret(ctx context.Context, cluster session.Cluster, before, wanted *c
 ) (*corev1.Secret, error) {
 	// A new Secret has no resourceVersion. Without Force, a Secret that was created concurrently is a conflict.
 	opts := discovery.ApplyOptions{FieldManager: plan.FieldManager, Force: before != nil, DryRun: dryRun}
-	if before == nil {
-		before = &corev1.Secret{}
-	}
+	before = cmp.Or(before, &corev1.Secret{})
 	var keys []string
 	for _, key := range secretKeys {
-		if _, has := wanted.Data[key]; has &&
-			(key != plan.CABundleKey || !bytes.Equal(before.Data[key], wanted.Data[key])) {
+		if _, has := wanted.Data[key]; has && (key != plan.CABundleKey || !bytes.Equal(before.Data[key], wanted.Data[key])) {
 			keys = append(keys, key)
 		}
 	}
@@ -170,20 +165,17 @@ func (c *secretChange) undo(ctx context.Context, cluster session.Cluster, progre
 		if len(writtenKeys(current, c.after)) > 0 {
 			return fail(errors.New("it was changed in the meantime, so it stays as it is"))
 		}
+		done := "Restored"
 		if c.before == nil {
-			err = cluster.DeleteSecret(ctx, current)
+			done, err = "Removed", cluster.DeleteSecret(ctx, current)
 		} else {
 			_, err = writeSecret(ctx, cluster, current, c.before, false)
 		}
 		switch {
-		case err == nil && c.before == nil:
-			progress.Done("Removed Secret %q", c.after.Name)
-			return nil
 		case err == nil:
-			progress.Done("Restored Secret %q", c.after.Name)
+			progress.Done("%s Secret %q", done, c.after.Name)
 			return nil
-		case errors.Is(err, discovery.ErrConflict) && attempt < Attempts:
-		default:
+		case !errors.Is(err, discovery.ErrConflict) || attempt == Attempts:
 			return fail(err)
 		}
 	}

@@ -1,6 +1,7 @@
 package change
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -152,14 +153,8 @@ Exit codes: 0 served or unchanged, 3 refused, 5 not in effect in time, 6 in tran
 
 // The values of --mode and --service-type.
 var (
-	modes = []string{
-		string(configv1alpha1.ImpersonationProxyModeEnabled), string(configv1alpha1.ImpersonationProxyModeAuto),
-		string(configv1alpha1.ImpersonationProxyModeDisabled),
-	}
-	serviceTypes = []string{
-		string(configv1alpha1.ServiceTypeLoadBalancer), string(configv1alpha1.ServiceTypeClusterIP),
-		string(configv1alpha1.ServiceTypeNone),
-	}
+	modes        = []string{"enabled", "auto", "disabled"}
+	serviceTypes = []string{"LoadBalancer", "ClusterIP", "None"}
 )
 
 // Validate checks the flags.
@@ -176,27 +171,20 @@ func (o *SetOptions) Validate() error {
 		return ui.WithHint(ui.Usage(errors.New("--cert needs --key")),
 			"also pass the certificate's private key: --key key.pem")
 	case o.Cert == "" && o.Key != "":
-		return ui.WithHint(ui.Usage(errors.New("--key needs --cert")),
-			"also pass the certificate: --cert fullchain.pem")
+		return ui.WithHint(ui.Usage(errors.New("--key needs --cert")), "also pass the certificate: --cert fullchain.pem")
 	case o.Cert == "" && o.OverwriteSecret:
 		return ui.Usage(errors.New("--overwrite-secret needs --cert and --key"))
 	case o.ActivateAfter < 0:
 		return ui.Usage(fmt.Errorf("invalid value %q for --activate-after: it is negative", o.ActivateAfter))
 	}
-	if err := o.Flags.Validate(o.Session); err != nil {
-		return err
-	}
-	if o.Mode != "" {
-		if err := factory.CheckOneOf("mode", o.Mode, modes...); err != nil {
-			return err
+	oneOf := func(flag, value string, accepted []string) error {
+		if value == "" {
+			return nil
 		}
+		return factory.CheckOneOf(flag, value, accepted...)
 	}
-	if o.ServiceType != "" {
-		if err := factory.CheckOneOf("service-type", o.ServiceType, serviceTypes...); err != nil {
-			return err
-		}
-	}
-	return o.Certificate.Validate()
+	return cmp.Or(o.Flags.Validate(o.Session), oneOf("mode", o.Mode, modes),
+		oneOf("service-type", o.ServiceType, serviceTypes), o.Certificate.Validate())
 }
 
 // Complete turns the flags into a request: it reads the files and loads the kubeconfig.
@@ -215,10 +203,11 @@ func (o *SetOptions) Complete() error {
 	o.request.ServiceType = configv1alpha1.ImpersonationProxyServiceType(o.ServiceType)
 	if o.Cert != "" {
 		o.files = &keyPair{}
-		if o.files.cert, err = session.ReadPEMFile("the certificate", o.Cert, o.Session.In); err != nil {
-			return err
+		o.files.cert, err = session.ReadPEMFile("the certificate", o.Cert, o.Session.In)
+		if err == nil {
+			o.files.key, err = session.ReadPEMFile("the private key", o.Key, o.Session.In)
 		}
-		if o.files.key, err = session.ReadPEMFile("the private key", o.Key, o.Session.In); err != nil {
+		if err != nil {
 			return err
 		}
 		o.request.WritesSecret, o.request.Sources.Certificate, o.request.Sources.Key = true, "--cert", "--key"
@@ -252,13 +241,13 @@ func (o *SetOptions) useConfigured(ctx context.Context) error {
 
 // Run checks, applies, waits and prints.
 func (o *SetOptions) Run(ctx context.Context) error {
-	if err := o.refuseFiles(); err != nil {
-		return err
+	err := o.refuseFiles()
+	if err == nil {
+		err = o.useConfigured(ctx)
 	}
-	if err := o.useConfigured(ctx); err != nil {
-		return err
+	if err == nil {
+		err = o.change().run(ctx, &o.request)
 	}
-	err := o.change().run(ctx, &o.request)
 	if err != nil && o.written != nil && !o.changed {
 		// The Secret is written, but not the CredentialIssuer: undo half a change.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout)
@@ -274,8 +263,7 @@ func (o *SetOptions) change() *Change {
 	return &Change{Session: o.Session, Flags: o.Flags, Evaluate: o.evaluate, Apply: o.apply}
 }
 
-// apply writes the Secret if there are files for it, and then changes the CredentialIssuer. An interrupt does not stop
-// it, so that both are changed or neither.
+// apply writes the files into the Secret, and changes the CredentialIssuer: both or neither, even if interrupted.
 func (o *SetOptions) apply(ctx context.Context, p *Proposal) (*configv1alpha1.CredentialIssuer, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -346,8 +334,7 @@ func (o *SetOptions) evaluate(ctx context.Context, first bool) (*Proposal, error
 	}
 	if name := o.request.SecretName(); o.files != nil && name.Namespace != o.request.Namespace {
 		return nil, ui.WithHint(ui.Usage(fmt.Errorf("--cert cannot be written into Secret %q, which is in another namespace",
-			name)),
-			"let the owner of that namespace write the Secret, or name a Secret in namespace %q", o.request.Namespace)
+			name)), "let the owner of that namespace write the Secret, or name a Secret in namespace %q", o.request.Namespace)
 	}
 	st, p, err := o.gatherAndEvaluate(ctx)
 	if err != nil {
@@ -382,8 +369,7 @@ func (o *SetOptions) evaluate(ctx context.Context, first bool) (*Proposal, error
 	return &Proposal{Snapshot: st, Plan: p, Outcome: result.OutcomeConfigured}, nil
 }
 
-// withoutCertificate reports whether the flags change only the mode, the Service or its endpoint, and not the
-// certificate.
+// withoutCertificate reports whether the flags change only the mode, the Service or its endpoint.
 func (o *SetOptions) withoutCertificate() bool {
 	return (o.Mode != "" || o.ServiceType != "") && o.Certificate.Secret == "" && o.Cert == "" && o.Key == "" &&
 		!o.changesCertificate()
@@ -398,8 +384,7 @@ func (o *SetOptions) changesCertificate() bool {
 	return slices.ContainsFunc(flags, o.Certificate.Changed)
 }
 
-// evaluateProxy evaluates a change of mode, Service or endpoint. To disable the proxy, the certificate need not be
-// valid.
+// evaluateProxy evaluates a change of mode, Service or endpoint. Disabling the proxy needs no valid certificate.
 func (o *SetOptions) evaluateProxy(ctx context.Context, first bool) (*Proposal, error) {
 	st, wanted, err := o.gather(ctx)
 	if err != nil {

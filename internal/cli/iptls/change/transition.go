@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
-
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
@@ -52,19 +50,15 @@ func (p *Proposal) mayBreak() bool {
 
 // retire retires the revisions that the transition waits for if clients may break, or if the kubeconfigs of
 // --kubeconfigs all verify the new certificate. It returns false if the agent continues to wait.
-func (c *Change) retire(ctx context.Context, p *Proposal, issuer *configv1alpha1.CredentialIssuer, done *Result) (bool,
-	error,
-) {
+func (c *Change) retire(ctx context.Context, p *Proposal, seen observation, done *Result) (bool, error) {
 	why := "--allow OldClientsBreak is set"
 	if !p.mayBreak() {
 		why = "no kubeconfig in --kubeconfigs needs the old certificate"
-		files, verify, err := c.kubeconfigsVerify(ctx, p, issuer)
-		done.Kubeconfigs = files
-		if err != nil || !verify {
+		if verify, err := c.kubeconfigsVerify(ctx, p, seen, done); err != nil || !verify {
 			return false, err
 		}
 	}
-	ids, err := c.Session.Retire(ctx, issuer, p.Plan.Request.Namespace, issuer.Status.Transition.WaitsFor)
+	ids, err := c.Session.Retire(ctx, seen.issuer, p.Plan.Request.Namespace, seen.transition.WaitsFor)
 	if len(ids) > 0 {
 		c.Session.Progress.Done("Retired %s, because %s", revisions(ids), why)
 	}
@@ -86,7 +80,6 @@ func revisions(ids []string) string {
 // prepared sets the result of a change whose certificate is not served yet.
 func (c *Change) prepared(ctx context.Context, p *Proposal, seen observation, done *Result) error {
 	done.Outcome, done.Transition = result.OutcomePrepared, result.TransitionOf(seen.transition)
-	done.Endpoint, done.Addresses = seen.view.At.URL, seen.addresses
 	published, _ := plan.Published(seen.issuer)
 	done.CABundle = result.BundleOf(published)
 	var who []string
@@ -139,50 +132,46 @@ func (c *Change) settle(ctx context.Context, p *Proposal, done *Result) {
 	}
 }
 
-// kubeconfigsVerify reports whether every kubeconfig of --kubeconfigs that uses the endpoint verifies the new
-// certificate. It is false if none uses it.
-func (c *Change) kubeconfigsVerify(ctx context.Context, p *Proposal, issuer *configv1alpha1.CredentialIssuer) (
-	files []result.File, verify bool, err error,
-) {
-	url, _, _ := serving.Frontend(serving.Strategy(issuer))
+// kubeconfigsVerify reports whether kubeconfigs of --kubeconfigs use the endpoint, and all verify the new certificate.
+func (c *Change) kubeconfigsVerify(ctx context.Context, p *Proposal, seen observation, done *Result) (bool, error) {
+	url, _, _ := serving.Frontend(serving.Strategy(seen.issuer))
 	if url == "" {
-		return nil, false, errors.New("the kubeconfigs cannot be compared with the endpoint, because none is published")
+		return false, errors.New("the kubeconfigs cannot be compared with the endpoint, because none is published")
 	}
-	endpoint, missing, err := c.Session.Endpoint(ctx, issuer, p.Plan.Request.Namespace, url)
+	endpoint, missing, err := c.Session.Endpoint(ctx, seen.issuer, p.Plan.Request.Namespace, url)
 	if err != nil {
-		return nil, false, err
+		return false, err
 	}
 	if missing != "" {
 		c.Session.Progress.Warn("%s", missing)
 	}
-	all, err := c.Session.ReadKubeconfigs(ctx, c.Flags.Kubeconfigs)
+	found, err := c.Session.ReadKubeconfigs(ctx, c.Flags.Kubeconfigs)
 	if err != nil {
-		return nil, false, fmt.Errorf("reading --kubeconfigs: %w", err)
+		return false, fmt.Errorf("reading --kubeconfigs: %w", err)
 	}
 	next, bad := serving.Served{Chain: p.Plan.Next.Chain()}, 0
-	for _, file := range all {
-		one := evaluateKubeconfig(file, endpoint, next, c.Session.Now())
+	for _, file := range found {
+		one := c.evaluateFile(file, endpoint, next)
 		if one.Outcome == result.FileUnrelated {
 			continue
 		}
-		if files = append(files, one); one.Outcome != result.FileWorks {
+		if done.Kubeconfigs = append(done.Kubeconfigs, one); one.Outcome != result.FileWorks {
 			bad++
 			c.Session.Progress.Warn("kubeconfig %q: %s", one.Path, one.Reason)
 		}
 	}
+	all := len(done.Kubeconfigs)
 	switch {
-	case len(files) == 0:
+	case all == 0:
 		c.Session.Progress.Warn("no kubeconfig in --kubeconfigs uses %s", url)
 	case bad == 0:
-		c.Session.Progress.Done("All %d kubeconfigs for %s verify the new certificate", len(files), url)
+		c.Session.Progress.Done("All %d kubeconfigs for %s verify the new certificate", all, url)
 	}
-	return files, len(files) > 0 && bad == 0, nil
+	return all > 0 && bad == 0, nil
 }
 
-// evaluateKubeconfig checks whether all entries of a kubeconfig that use the endpoint verify the new certificate.
-func evaluateKubeconfig(file session.Kubeconfig, endpoint kubeconfig.Endpoint, next serving.Served,
-	now time.Time,
-) result.File {
+// evaluateFile checks whether all entries of a kubeconfig that use the endpoint verify the new certificate.
+func (c *Change) evaluateFile(file session.Kubeconfig, endpoint kubeconfig.Endpoint, next serving.Served) result.File {
 	one := result.File{Path: file.File, Outcome: result.FileWorks}
 	if file.Err != nil {
 		one.Outcome, one.Reason = result.FileFailed, file.Err.Error()
@@ -194,7 +183,7 @@ func evaluateKubeconfig(file session.Kubeconfig, endpoint kubeconfig.Endpoint, n
 	}
 	for _, place := range places {
 		entry := result.Entry{Kind: result.EntryKind(place.Kind), Name: place.Name, Outcome: result.FileWorks}
-		client := serving.Client{Name: place.Host, Bundle: place.CABundle}
+		code := (&serving.Client{Name: place.Host, Bundle: place.CABundle}).Meets(next, c.Session.Now())
 		switch {
 		case place.Uncertain:
 			entry.Outcome, entry.Reason = result.FileNotKnown, fmt.Sprintf(
@@ -202,54 +191,37 @@ func evaluateKubeconfig(file session.Kubeconfig, endpoint kubeconfig.Endpoint, n
 		case place.Insecure:
 		case place.Err != nil:
 			entry.Outcome, entry.Reason = result.FileBroken, place.Err.Error()
-		default:
-			switch client.Meets(next, now) {
-			case "":
-			case certs.NameNotCovered:
-				entry.Outcome = result.FileWillBreak
-				entry.Reason = fmt.Sprintf("expects the name %q, which the new certificate does not cover", place.Host)
-			default:
-				entry.Outcome = result.FileWillBreak
-				entry.Reason = "trusts " + describeTrust(place.CABundle) + ", which does not verify the new certificate"
+		case code == certs.NameNotCovered:
+			entry.Outcome = result.FileWillBreak
+			entry.Reason = fmt.Sprintf("expects the name %q, which the new certificate does not cover", place.Host)
+		case code != "":
+			trusted := "the system roots"
+			if len(place.CABundle) > 0 {
+				trusted = serving.Describe(place.CABundle)
 			}
+			entry.Outcome = result.FileWillBreak
+			entry.Reason = "trusts " + trusted + ", which does not verify the new certificate"
 		}
 		one.Entries = append(one.Entries, entry)
 		if entry.Reason != "" && one.Reason == "" {
 			one.Outcome, one.Reason = entry.Outcome, place.Where+" "+entry.Reason
 		}
 	}
-	for _, entry := range unknownPlugins(file.Config, places) {
-		one.Entries = append(one.Entries, entry)
-		if one.Reason == "" {
-			one.Outcome, one.Reason = entry.Outcome, fmt.Sprintf("context %q %s", entry.Name, entry.Reason)
-		}
-	}
-	return one
-}
-
-// unknownPlugins returns the contexts that use the endpoint and an unknown credential plugin.
-func unknownPlugins(config *clientcmdapi.Config, places []kubeconfig.Trust) []result.Entry {
-	var found []result.Entry
-	for _, name := range slices.Sorted(maps.Keys(config.Contexts)) {
-		of := config.Contexts[name]
-		program := kubeconfig.UnknownPlugin(config.AuthInfos[of.AuthInfo])
+	for _, name := range slices.Sorted(maps.Keys(file.Config.Contexts)) {
+		of := file.Config.Contexts[name]
+		program := kubeconfig.UnknownPlugin(file.Config.AuthInfos[of.AuthInfo])
 		leads := slices.ContainsFunc(places, func(place kubeconfig.Trust) bool {
 			return place.Kind == string(result.EntryCluster) && place.Name == of.Cluster
 		})
 		if program == "" || !leads {
 			continue
 		}
-		found = append(found, result.Entry{
-			Kind: result.EntryContext, Name: name, Outcome: result.FileNotKnown,
-			Reason: fmt.Sprintf("logs in with the plugin %q, whose trusted CAs are unknown", program),
-		})
+		entry := result.Entry{Kind: result.EntryContext, Name: name, Outcome: result.FileNotKnown}
+		entry.Reason = fmt.Sprintf("logs in with the plugin %q, whose trusted CAs are unknown", program)
+		one.Entries = append(one.Entries, entry)
+		if one.Reason == "" {
+			one.Outcome, one.Reason = entry.Outcome, fmt.Sprintf("context %q %s", name, entry.Reason)
+		}
 	}
-	return found
-}
-
-func describeTrust(bundle []byte) string {
-	if len(bundle) == 0 {
-		return "the system roots"
-	}
-	return serving.Describe(bundle)
+	return one
 }

@@ -1,6 +1,7 @@
 package change
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -50,9 +51,7 @@ Exit codes: 0 undone or unchanged, 3 refused, 5 not in effect in time, 6 in tran
   pinniped ip-tls undo
   pinniped ip-tls undo --to-revision 5c0f9a3e71`,
 		Args: factory.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return factory.Execute(cmd.Context(), o)
-		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return factory.Execute(cmd.Context(), o) },
 	}
 	cmd.Flags().StringVar(&o.ToRevision, "to-revision", "",
 		"ID, or ID prefix, of the revision to restore (default: the last one that was in effect before the current one)")
@@ -64,11 +63,8 @@ Exit codes: 0 undone or unchanged, 3 refused, 5 not in effect in time, 6 in tran
 
 // Validate checks the flags.
 func (o *UndoOptions) Validate() (err error) {
-	if err = o.Flags.Validate(o.Session); err != nil {
-		return err
-	}
 	o.request.Allow, err = session.AllowedCodes(o.Allow)
-	return err
+	return cmp.Or(o.Flags.Validate(o.Session), err)
 }
 
 // Complete loads the kubeconfig.
@@ -85,7 +81,7 @@ func (o *UndoOptions) evaluate(ctx context.Context, first bool) (*Proposal, erro
 	if err != nil {
 		return nil, err
 	}
-	to, err := o.revision(ctx, issuer)
+	to, err := o.target(ctx, issuer)
 	if err != nil {
 		return nil, err
 	}
@@ -110,10 +106,8 @@ func (o *UndoOptions) evaluate(ctx context.Context, first bool) (*Proposal, erro
 	return p, nil
 }
 
-// revision returns the revision to restore. Its Spec is not nil.
-func (o *UndoOptions) revision(
-	ctx context.Context, issuer *configv1alpha1.CredentialIssuer,
-) (*serving.Revision, error) {
+// target returns the revision to restore. Its Spec is not nil.
+func (o *UndoOptions) target(ctx context.Context, issuer *configv1alpha1.CredentialIssuer) (*serving.Revision, error) {
 	h, found, err := o.Session.History(ctx, issuer, o.request.Namespace)
 	if err != nil {
 		return nil, err
@@ -149,15 +143,8 @@ func (o *UndoOptions) revision(
 	return to, nil
 }
 
-// UnsetOptions holds the inputs of `pinniped ip-tls unset`; a test fills it directly.
-type UnsetOptions struct {
-	Session *session.Session
-	Flags   Flags
-
-	Allow []string
-
-	request plan.Request
-}
+// UnsetOptions holds the inputs of `pinniped ip-tls unset`: those of undo, without a revision.
+type UnsetOptions UndoOptions
 
 // NewUnsetCommand returns `pinniped ip-tls unset`.
 func NewUnsetCommand(f *factory.Factory) *cobra.Command {
@@ -188,9 +175,7 @@ Exit codes: 0 unset or unchanged, 3 refused, 5 not in effect in time, 6 in trans
   # In a script
   pinniped ip-tls unset --timeout 5m -o json`,
 		Args: factory.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return factory.Execute(cmd.Context(), o)
-		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return factory.Execute(cmd.Context(), o) },
 	}
 	session.AddAllowFlag(cmd, &o.Allow, "OldClientsBreak")
 	o.Flags.AddFlags(cmd, f, o.Session)
@@ -198,13 +183,7 @@ Exit codes: 0 unset or unchanged, 3 refused, 5 not in effect in time, 6 in trans
 }
 
 // Validate checks the flags.
-func (o *UnsetOptions) Validate() (err error) {
-	if err = o.Flags.Validate(o.Session); err != nil {
-		return err
-	}
-	o.request.Allow, err = session.AllowedCodes(o.Allow)
-	return err
-}
+func (o *UnsetOptions) Validate() error { return (*UndoOptions)(o).Validate() }
 
 // Complete loads the kubeconfig.
 func (o *UnsetOptions) Complete() error { return o.Session.Open() }

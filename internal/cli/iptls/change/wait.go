@@ -29,76 +29,65 @@ type observation struct {
 	issuer     *configv1alpha1.CredentialIssuer
 }
 
-// waitAndReport waits until the configuration is in effect, and sets the result. If that does not happen in time, it
-// restores the previous configuration.
-func (c *Change) waitAndReport(ctx context.Context, p *Proposal, applied *configv1alpha1.CredentialIssuer,
-	done *Result,
-) error {
+// waitAndReport waits until the configuration is in effect, else restores the previous one. It sets the result.
+func (c *Change) waitAndReport(ctx context.Context, p *Proposal, done *Result) error {
 	task := c.Session.Progress.Start("Waiting for the impersonation proxy to present the certificate")
 	started := c.Session.Now()
 	seen, err := c.await(ctx, p, task, done)
 	// Set after the wait, during which the Secret may have been renewed.
 	done.Certificate, done.CABundle = p.Plan.Report, expectedBundle(p.Plan)
-	if err == nil && seen.transition != nil {
+	done.Endpoint, done.Addresses = seen.view.At.URL, seen.addresses
+	if err != nil || seen.view.Disabled && seen.transition == nil {
+		task.Stop()
+	}
+	switch {
+	case errors.Is(err, context.Canceled):
+		c.Session.Progress.Warn("interrupted: %s", interruptedHint(p))
+		return fmt.Errorf("waiting for the impersonation proxy to present the certificate: %w", err)
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, errFinal):
+		return c.notConverged(ctx, p, done, seen, errors.Is(err, errFinal))
+	case err != nil:
+		return err
+	case seen.transition != nil:
 		task.Done("%s presents the old certificate, and both trust bundles are published", seen.view.At.URL)
 		return c.prepared(ctx, p, seen, done)
+	case seen.view.Disabled:
+		c.Session.Progress.Warn("the impersonation proxy is disabled, so there is nothing to wait for: %s", seen.view.Problem)
+		done.SwitchedOff = true
+	default:
+		task.Done("%s presents the certificate at %d of %d addresses after %s", seen.view.At.URL, len(seen.addresses),
+			len(seen.addresses)+len(seen.skipped), c.Session.Now().Sub(started).Round(100*time.Millisecond))
 	}
-	if err == nil {
-		if seen.view.Disabled {
-			task.Stop()
-			c.Session.Progress.Warn("the impersonation proxy is disabled, so there is nothing to wait for: %s",
-				seen.view.Problem)
-			done.SwitchedOff = true
-		} else {
-			task.Done("%s presents the certificate at %d of %d addresses after %s", seen.view.At.URL,
-				len(seen.addresses), len(seen.addresses)+len(seen.skipped),
-				c.Session.Now().Sub(started).Round(100*time.Millisecond))
-		}
-		for _, address := range seen.skipped {
-			c.Session.Progress.Warn("%s was not checked: there is no route to it from here", address)
-		}
-		c.sayFindings(seen.view)
-		done.Endpoint, done.Addresses = seen.view.At.URL, seen.addresses
-		if !seen.view.Disabled {
-			c.settle(ctx, p, done)
-		}
-		return nil
+	for _, address := range seen.skipped {
+		c.Session.Progress.Warn("%s was not checked: there is no route to it from here", address)
 	}
-	task.Stop()
-	if errors.Is(err, context.Canceled) {
-		c.Session.Progress.Warn("interrupted: %s", interruptedHint(p.Plan, applied))
-		return fmt.Errorf("waiting for the impersonation proxy to present the certificate: %w", err)
-	}
-	if !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, errFinal) {
-		return err
-	}
-	return c.notConverged(ctx, p, applied, done, seen, errors.Is(err, errFinal))
-}
-
-// sayFindings prints the agent's findings after a success.
-func (c *Change) sayFindings(view plan.AgentView) {
-	for _, finding := range view.Findings {
+	for _, finding := range seen.view.Findings {
 		say := c.Session.Progress.Warn
 		if finding.Severity == configv1alpha1.FindingInfo {
 			say = c.Session.Progress.Info
 		}
 		say("the agent reports: %s: %s", finding.Code, finding.Message)
 	}
-	if view.Message != "" {
-		c.Session.Progress.Info("the agent reports: %s", view.Message)
+	if seen.view.Message != "" {
+		c.Session.Progress.Info("the agent reports: %s", seen.view.Message)
 	}
+	if !seen.view.Disabled {
+		c.settle(ctx, p, done)
+	}
+	return nil
 }
 
-func interruptedHint(p *plan.Plan, applied *configv1alpha1.CredentialIssuer) string {
-	if applied == nil {
-		return "nothing was changed"
-	}
+func interruptedHint(p *Proposal) string {
+	all := p.Plan.Changes
+	others := slices.DeleteFunc(slices.Clone(all), plan.FieldChange.OfSecret)
 	changed := "the CredentialIssuer has changed"
-	if others := slices.DeleteFunc(slices.Clone(p.Changes), plan.FieldChange.OfSecret); len(others) == 0 &&
-		len(p.Changes) > 0 {
-		changed = fmt.Sprintf("Secret %q has changed", p.Request.Secret)
-	} else if len(others) < len(p.Changes) {
-		changed = fmt.Sprintf("Secret %q and the CredentialIssuer have changed", p.Request.Secret)
+	switch {
+	case p.applied == nil:
+		return "nothing was changed"
+	case len(others) == 0 && len(all) > 0:
+		changed = fmt.Sprintf("Secret %q has changed", p.Plan.Request.Secret)
+	case len(others) < len(all):
+		changed = fmt.Sprintf("Secret %q and the CredentialIssuer have changed", p.Plan.Request.Secret)
 	}
 	return changed + `; run the command again to see whether the change has taken effect, or revert it with ` +
 		`"pinniped ip-tls undo"`
@@ -111,8 +100,7 @@ var errFinal = errors.New("the agent refuses it")
 // It may have observed the new configuration before the new content of the Secret.
 const finalPolls = 10
 
-// await polls until the configuration is in effect or prepared, the agent refuses it permanently, or ctx ends. It
-// returns the last observation.
+// await polls until the configuration is in effect, prepared or refused for good. It returns the last observation.
 func (c *Change) await(ctx context.Context, p *Proposal, task *ui.Task, done *Result) (observation, error) {
 	var last observation
 	retired := false
@@ -138,7 +126,7 @@ func (c *Change) await(ctx context.Context, p *Proposal, task *ui.Task, done *Re
 			return seen, nil
 		default:
 			if !retired {
-				if retired, err = c.retire(ctx, p, seen.issuer, done); err != nil || !retired {
+				if retired, err = c.retire(ctx, p, seen, done); err != nil || !retired {
 					return seen, err
 				}
 			}
@@ -162,12 +150,10 @@ func (c *Change) await(ctx context.Context, p *Proposal, task *ui.Task, done *Re
 
 // pause waits, or returns the error of ctx if that ends before.
 func pause(ctx context.Context, lasts time.Duration) error {
-	timer := time.NewTimer(lasts)
-	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-timer.C:
+	case <-time.After(lasts):
 		return nil
 	}
 }
@@ -210,9 +196,7 @@ func (c *Change) observe(ctx context.Context, proposal *Proposal) (observation, 
 	}
 	if spec := issuer.Spec.ImpersonationProxy; spec == nil || len(plan.ChangesBetween(*spec, p.Wanted)) > 0 {
 		return observation{}, ui.WithHint(fmt.Errorf("CredentialIssuer %q was changed by another client while waiting",
-			issuerName),
-			"see who it was: kubectl get %s -o yaml --show-managed-fields",
-			discovery.KubectlName(issuer))
+			issuerName), "see who it was: kubectl get %s -o yaml --show-managed-fields", discovery.KubectlName(issuer))
 	}
 	bundle := p.Expected(issuer)
 	seen, sha256 := observation{issuer: issuer, transition: transitionTo(p, issuer)}, p.Report.SHA256
@@ -265,8 +249,7 @@ func (c *Change) askEndpoint(ctx context.Context, p *plan.Plan, sha256 string, b
 	for _, one := range served {
 		address := result.Address{Address: one.Address}
 		if len(one.Chain) > 0 {
-			until := one.Chain[0].NotAfter.UTC()
-			address.SHA256, address.NotAfter = certs.Fingerprint(one.Chain[0].Raw), &until
+			address.SHA256, address.NotAfter = certs.Fingerprint(one.Chain[0].Raw), new(one.Chain[0].NotAfter.UTC())
 		}
 		if problems := withoutAllowed(certs.CheckServed(want, []certs.Served{one}), p.Report); len(problems) > 0 {
 			address.Problem = problems[0].Message
@@ -285,8 +268,7 @@ func (c *Change) askEndpoint(ctx context.Context, p *plan.Plan, sha256 string, b
 }
 
 // withoutAllowed removes findings that follow from an allowed error: the right certificate is presented, but clients
-// cannot verify it. OldClientsBreak is only about the previous CA bundle; clients with the new one must verify the
-// certificate.
+// cannot verify it. OldClientsBreak does not count: clients with the new CA bundle must verify the certificate.
 func withoutAllowed(problems []certs.Finding, report certs.Report) []certs.Finding {
 	if !slices.ContainsFunc(report.Findings, func(f certs.Finding) bool {
 		return f.Allowed && f.Code != certs.OldClientsBreak
@@ -296,24 +278,20 @@ func withoutAllowed(problems []certs.Finding, report certs.Report) []certs.Findi
 	return slices.DeleteFunc(problems, func(f certs.Finding) bool { return f.Presented })
 }
 
-// notConverged reports the last observation, and restores the previous configuration. final means that the agent
-// refuses the new one permanently.
-func (c *Change) notConverged(ctx context.Context, p *Proposal, applied *configv1alpha1.CredentialIssuer,
-	done *Result, seen observation, final bool,
-) error {
+// notConverged reports seen, and restores the previous configuration. final: the agent refuses the new one for good.
+func (c *Change) notConverged(ctx context.Context, p *Proposal, done *Result, seen observation, final bool) error {
+	done.Outcome, done.Problems = result.OutcomeNotConverged, seen.problems
+	what, cause := fmt.Sprintf("The endpoint did not present the certificate within %s", c.Session.Timeout), "no response"
 	if final {
-		c.Session.Progress.Fail("The agent rejects the new configuration")
-	} else {
-		c.Session.Progress.Fail("The endpoint did not present the certificate within %s", c.Session.Timeout)
+		what = "The agent rejects the new configuration"
 	}
-	done.Outcome = result.OutcomeNotConverged
-	done.Endpoint, done.Addresses, done.Problems = seen.view.At.URL, seen.addresses, seen.problems
-	cause := "no response"
-	if len(seen.problems) > 0 {
-		cause = seen.problems[0]
-		for _, problem := range seen.problems[1:] { // the first is part of the error
-			c.Session.Progress.Fail("%s", problem)
+	c.Session.Progress.Fail("%s", what)
+	for i, problem := range seen.problems {
+		if i == 0 {
+			cause = problem // it is part of the error
+			continue
 		}
+		c.Session.Progress.Fail("%s", problem)
 	}
 	failed := fmt.Errorf("the change did not take effect within %s: %s", c.Session.Timeout, cause)
 	fix := "fix the cause, or raise --timeout"
@@ -323,7 +301,7 @@ func (c *Change) notConverged(ctx context.Context, p *Proposal, applied *configv
 	}
 	hint := ""
 	switch {
-	case applied == nil:
+	case p.applied == nil:
 		hint = "nothing was changed: the CredentialIssuer already had this configuration"
 	case c.Flags.NoRollback:
 		hint = "the new configuration stays because of --no-rollback"
@@ -361,8 +339,7 @@ func (c *Change) rollBack(ctx context.Context, p *Proposal) error {
 
 var errMeanwhile = errors.New("the configuration was changed in the meantime, so it stays as it is")
 
-// replace replaces the planned configuration by another one. It returns errMeanwhile if the planned one has been
-// changed.
+// replace replaces the planned configuration by another one, or returns errMeanwhile if it has been changed.
 func (c *Change) replace(ctx context.Context, p *Proposal, with configv1alpha1.ImpersonationProxySpec) error {
 	for attempt := 1; ; attempt++ {
 		current, err := c.Session.Cluster.CredentialIssuer(ctx, p.Snapshot.Issuer.Name)

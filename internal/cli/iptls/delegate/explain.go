@@ -127,7 +127,7 @@ func (o *ExplainOptions) verdict(found *explanation) error {
 // explain collects all that the caller may read.
 func (o *ExplainOptions) explain(ctx context.Context, agent types.NamespacedName) (*explanation, error) {
 	e := &explanation{result.DelegationExplanation{
-		Secret: result.Ref(o.Grant.secret), Agent: result.Ref(agent),
+		Secret: result.ObjectRef(o.Grant.secret), Agent: result.ObjectRef(agent),
 		Permitted: result.AnswerYes, Reason: delegation.Permitted,
 	}}
 	if agent.Namespace == o.Grant.secret.Namespace {

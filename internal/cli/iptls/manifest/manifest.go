@@ -119,19 +119,12 @@ Exit codes: 0 printed (see "pinniped help exit-codes")`,
 
 // Validate checks the flags.
 func (o *Options) Validate() error {
-	if err := o.Session.Validate("yaml", "json"); err != nil {
-		return err
-	}
-	if err := factory.CheckOneOf("for", o.For, targets()...); err != nil {
-		return err
-	}
-	if err := factory.CheckOneOf("key-algorithm", o.KeyAlgorithm, algorithmECDSA, algorithmRSA); err != nil {
-		return err
-	}
-	if err := session.ValidateEndpoint("external-endpoint", o.ExternalEndpoint); err != nil {
-		return err
-	}
+	err := cmp.Or(o.Session.Validate("yaml", "json"), factory.CheckOneOf("for", o.For, targets()...),
+		factory.CheckOneOf("key-algorithm", o.KeyAlgorithm, algorithmECDSA, algorithmRSA),
+		session.ValidateEndpoint("external-endpoint", o.ExternalEndpoint))
 	switch {
+	case err != nil:
+		return err
 	case o.For == forCertManager && o.Issuer == "":
 		return ui.WithHint(ui.Usage(errors.New("--issuer is missing")),
 			"name the issuer that signs the certificate: --issuer ClusterIssuer/NAME "+
@@ -144,7 +137,6 @@ func (o *Options) Validate() error {
 	case o.For != forGatewayAPI && o.Gateway != "":
 		return ui.Usage(fmt.Errorf("--gateway applies only to --for %s", forGatewayAPI))
 	}
-	var err error
 	o.issuer, err = parseIssuer(o.Issuer)
 	return err
 }
@@ -209,8 +201,7 @@ func (o *Options) Run(ctx context.Context) error {
 	return ui.PrintAs(o.Session.Out, o.Session.Output, made)
 }
 
-// make returns the manifest. A Certificate covers the names that clients use now, those of the certificate in service,
-// and those of earlier revisions in use.
+// make returns the manifest. A Certificate covers the names in use, in service and of earlier revisions in use.
 func (o *Options) make(request plan.Request, st *plan.Snapshot) (map[string]any, error) {
 	spec := st.Issuer.Spec.ImpersonationProxy
 	if o.For != forCertManager {
@@ -313,21 +304,18 @@ func inService(st *plan.Snapshot) []certs.Name {
 	return names
 }
 
-// warnOfOverwriting warns if cert-manager would replace a certificate in service that it has not issued. found is nil
-// if the Secret cannot be read.
+// warnOfOverwriting warns if cert-manager would replace another issuer's certificate. found is nil if not readable.
 func (o *Options) warnOfOverwriting(secret types.NamespacedName, found *corev1.Secret) {
 	if found != nil {
-		by := session.IssuedBy(found)
-		same := by != nil && by.Kind == result.CertManagerCertificate && by.Name == secret.Name
-		if same && by.Issuer == o.issuer.Kind+" "+o.issuer.Name {
+		by, issuer := session.IssuedBy(found), o.issuer.Kind+" "+o.issuer.Name
+		if by != nil && by.Kind == result.CertManagerCertificate && by.Name == secret.Name && by.Issuer == issuer {
 			return
 		}
 	}
 	o.Session.Progress.Warn("Secret %q is in service. As soon as you apply the manifest, cert-manager will replace its "+
-		"certificate with one from %s %q. If the new certificate is from another CA, the agent serves it only "+
-		"when all kubeconfigs in use verify it, unless caTransition is Immediate. With "+
-		"another Secret (--secret), nothing changes until you run \"pinniped ip-tls set\"",
-		secret, o.issuer.Kind, o.issuer.Name)
+		"certificate with one from %s %q. If the new certificate is from another CA, the agent serves it only when all "+
+		"kubeconfigs in use verify it, unless caTransition is Immediate. With another Secret (--secret), nothing changes "+
+		"until you run \"pinniped ip-tls set\"", secret, o.issuer.Kind, o.issuer.Name)
 }
 
 func (o *Options) route(request plan.Request, st *plan.Snapshot) (map[string]any, error) {
@@ -348,13 +336,13 @@ func (o *Options) route(request plan.Request, st *plan.Snapshot) (map[string]any
 			"ClusterIP. Change it: pinniped ip-tls set --service-type ClusterIP --mode enabled", kind)
 	}
 	objects, _ := discovery.Objects(st.Issuer, request.Namespace)
-	to := types.NamespacedName{Namespace: objects.Namespace, Name: objects.ClusterIPService}
+	name := types.NamespacedName{Namespace: objects.Namespace, Name: "impersonation-proxy"}
 	switch o.For {
 	case forContour:
-		return httpProxy(host, to), nil
+		return httpProxy(name, host, objects.ClusterIPService), nil
 	case forGatewayAPI:
-		return tlsRoute(host, to, o.Gateway), nil
+		return tlsRoute(name, host, objects.ClusterIPService, o.Gateway), nil
 	default:
-		return ingress(host, to), nil
+		return ingress(name, host, objects.ClusterIPService), nil
 	}
 }

@@ -15,8 +15,7 @@ type issuerRef struct {
 	Kind, Name, Group string
 }
 
-// certificate returns a cert-manager Certificate. The proxy needs the usages server auth and digital signature, and
-// with an RSA key also key encipherment.
+// certificate returns a cert-manager Certificate. An RSA key also needs the usage key encipherment.
 func certificate(secret types.NamespacedName, names []certs.Name, issuer issuerRef, algorithm string) map[string]any {
 	dns, ips := []any{}, []any{}
 	for _, name := range names {
@@ -49,36 +48,34 @@ func certificate(secret types.NamespacedName, names []certs.Name, issuer issuerR
 	return object("cert-manager.io/v1", "Certificate", secret, spec)
 }
 
-// httpProxy returns an HTTPProxy for Contour. Only tcpproxy passes TLS through, so that client certificates reach the
-// proxy.
-func httpProxy(host string, to types.NamespacedName) map[string]any {
-	return object("projectcontour.io/v1", "HTTPProxy", routeName(to), map[string]any{
+// httpProxy returns an HTTPProxy for Contour. Only tcpproxy passes TLS through, and so client certificates.
+func httpProxy(route types.NamespacedName, host, service string) map[string]any {
+	return object("projectcontour.io/v1", "HTTPProxy", route, map[string]any{
 		"virtualhost": map[string]any{"fqdn": host, "tls": map[string]any{"passthrough": true}},
-		"tcpproxy":    map[string]any{"services": []any{map[string]any{"name": to.Name, "port": servicePort}}},
+		"tcpproxy":    map[string]any{"services": []any{map[string]any{"name": service, "port": servicePort}}},
 	})
 }
 
-// tlsRoute returns a Gateway API TLSRoute to a Gateway [NAMESPACE/]NAME, which needs a listener with protocol TLS and
-// mode Passthrough.
-func tlsRoute(host string, to types.NamespacedName, gateway string) map[string]any {
+// tlsRoute returns a TLSRoute to a Gateway [NAMESPACE/]NAME, which needs a listener for TLS with mode Passthrough.
+func tlsRoute(route types.NamespacedName, host, service, gateway string) map[string]any {
 	parent := map[string]any{"name": gateway}
 	if namespace, name, found := strings.Cut(gateway, "/"); found {
 		parent["name"] = name
-		if namespace != "" && namespace != to.Namespace {
+		if namespace != "" && namespace != route.Namespace {
 			parent["namespace"] = namespace
 		}
 	}
-	return object("gateway.networking.k8s.io/v1", "TLSRoute", routeName(to), map[string]any{
+	return object("gateway.networking.k8s.io/v1", "TLSRoute", route, map[string]any{
 		"parentRefs": []any{parent},
 		"hostnames":  []any{host},
-		"rules":      []any{map[string]any{"backendRefs": []any{map[string]any{"name": to.Name, "port": servicePort}}}},
+		"rules":      []any{map[string]any{"backendRefs": []any{map[string]any{"name": service, "port": servicePort}}}},
 	})
 }
 
 // ingress returns an Ingress for ingress-nginx, which needs --enable-ssl-passthrough.
-func ingress(host string, to types.NamespacedName) map[string]any {
-	backend := map[string]any{"service": map[string]any{"name": to.Name, "port": map[string]any{"number": servicePort}}}
-	made := object("networking.k8s.io/v1", "Ingress", routeName(to), map[string]any{
+func ingress(route types.NamespacedName, host, service string) map[string]any {
+	backend := map[string]any{"service": map[string]any{"name": service, "port": map[string]any{"number": servicePort}}}
+	made := object("networking.k8s.io/v1", "Ingress", route, map[string]any{
 		"ingressClassName": "nginx",
 		"rules": []any{map[string]any{
 			"host": host,
@@ -95,11 +92,6 @@ func ingress(host string, to types.NamespacedName) map[string]any {
 
 // servicePort is the port of the Service in front of the impersonation proxy.
 const servicePort int64 = 443
-
-// routeName is the name of the route to a Service.
-func routeName(to types.NamespacedName) types.NamespacedName {
-	return types.NamespacedName{Namespace: to.Namespace, Name: "impersonation-proxy"}
-}
 
 func object(apiVersion, kind string, name types.NamespacedName, spec map[string]any) map[string]any {
 	return map[string]any{

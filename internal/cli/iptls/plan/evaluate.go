@@ -44,17 +44,13 @@ type Plan struct {
 	Wanted  configv1alpha1.ImpersonationProxySpec
 	Bundle  []byte // published in the end
 	Changes []FieldChange
-	// Generated is true if the agent is to serve its generated certificate. If its CA is not known yet, Bundle is empty
-	// until the agent publishes it.
+	// Generated: the agent is to serve its generated certificate. Bundle is empty until its CA is known.
 	Generated bool
-	// Next is the certificate that is served in the end; nil if it is refused or missing.
-	Next *serving.Certificate
-	// Lost are the IDs of the revisions whose clients do not verify Next.
-	Lost []string
+	Next      *serving.Certificate // the certificate that is served in the end; nil if it is refused or missing
+	Lost      []string             // the IDs of the revisions whose clients do not verify Next
 	// AtOnce means that caTransition is Immediate only for this change.
 	AtOnce bool
-	// Checks is the input of the checks of an external certificate.
-	Checks certs.Input
+	Checks certs.Input // the input of the checks of an external certificate
 }
 
 // Expected returns the bundle that the agent must publish; empty for a generated CA that is not known yet.
@@ -97,16 +93,13 @@ func (p *Plan) judge(st *Snapshot) {
 	issuer.Spec.ImpersonationProxy = &p.Wanted
 	desired, err := serving.Resolve(issuer, p.Request.Namespace)
 	if err != nil {
-		add(certs.Finding{
-			Code: configv1alpha1.CodeSpecInvalid, Severity: certs.SeverityError, Message: err.Error(),
-		})
+		add(certs.Finding{Code: configv1alpha1.CodeSpecInvalid, Severity: certs.SeverityError, Message: err.Error()})
 		return
 	}
 	service := st.serviceFor(&p.Wanted)
 	var e serving.Evaluation
 	if p.Generated {
-		e, err = st.generated(desired, service)
-		if err != nil {
+		if e, err = st.generated(desired, service); err != nil {
 			add(certs.Finding{Code: configv1alpha1.CodeSetupFailed, Severity: certs.SeverityError, Message: err.Error()})
 			return
 		}
@@ -139,16 +132,11 @@ func (p *Plan) judge(st *Snapshot) {
 	}
 	endpoint, _, _ := serving.Frontend(serving.Strategy(st.Issuer))
 	situation := serving.Situation{
-		InService: st.InService,
-		Retention: serving.DefaultRetention,
-		Revisions: func() (serving.History, bool) { return st.History, st.Known },
-		Endpoint:  endpoint,
-		TLS:       desired.Transition,
-		Now:       st.Now,
-		Leads:     true,
+		InService: st.InService, Retention: serving.DefaultRetention, Endpoint: endpoint, TLS: desired.Transition,
+		Now: st.Now, Leads: true, Revisions: func() (serving.History, bool) { return st.History, st.Known },
 	}
-	p.Next = e.Certificate
 	verdict := serving.Evaluate(e, situation)
+	p.Next = e.Certificate
 	switch {
 	case verdict.Refusal != nil:
 		add(verdict.Refusal.Finding)
@@ -199,10 +187,11 @@ func (p *Plan) judgeClients(st *Snapshot, j serving.Judgement, waits bool) {
 	if j = j.Without(known...); len(j.Broken) == 0 {
 		return
 	}
-	f := certs.NewFinding(certs.OldClientsBreak, "these kubeconfigs stop working: "+serving.Summarize(j))
+	who := "these kubeconfigs stop"
 	if j.Everybody {
-		f.Message = "every kubeconfig in use stops working: " + serving.Summarize(j)
+		who = "every kubeconfig in use stops"
 	}
+	f := certs.NewFinding(certs.OldClientsBreak, who+" working: "+serving.Summarize(j))
 	f.Hint = p.brokenHint(j)
 	forOtherReasons := func(o serving.Outcome) bool { // a transition does not help: the cause is not the CA
 		return o.After != certs.BundleDoesNotVerify || p.lacks(o.Name)

@@ -22,27 +22,23 @@ import (
 
 // Request is the change that the flags request.
 type Request struct {
-	Namespace   string // the agent's
-	Secret      string // NAME, or NAMESPACE/NAME of another namespace
-	Bundle      []byte // of --ca-bundle
-	BundleGiven bool   // --ca-bundle
-	// Source is --ca-bundle-from; nil: unchanged.
-	Source           *configv1alpha1.CertificateAuthorityDataSourceSpec
-	BundleFromSecret bool                                  // --ca-from-secret
-	SystemRoots      bool                                  // --system-roots
-	Endpoint         *string                               // --external-endpoint
-	LoadBalancerIP   *string                               // --load-balancer-ip
-	Mode             configv1alpha1.ImpersonationProxyMode // --mode; empty: unchanged
-	// ServiceType is --service-type; empty: unchanged.
-	ServiceType   configv1alpha1.ImpersonationProxyServiceType
-	Allow         []certs.Code
-	ExpiresWithin time.Duration // --expires-within of "ip-tls check"; zero: not set
+	Namespace        string                                             // the agent's
+	Secret           string                                             // NAME, or NAMESPACE/NAME of another namespace
+	Bundle           []byte                                             // of --ca-bundle
+	BundleGiven      bool                                               // --ca-bundle
+	Source           *configv1alpha1.CertificateAuthorityDataSourceSpec // --ca-bundle-from; nil: unchanged
+	BundleFromSecret bool                                               // --ca-from-secret
+	SystemRoots      bool                                               // --system-roots
+	Endpoint         *string                                            // --external-endpoint
+	LoadBalancerIP   *string                                            // --load-balancer-ip
+	Mode             configv1alpha1.ImpersonationProxyMode              // --mode; empty: unchanged
+	ServiceType      configv1alpha1.ImpersonationProxyServiceType       // --service-type; empty: unchanged
+	Allow            []certs.Code
+	ExpiresWithin    time.Duration // --expires-within of "ip-tls check"; zero: not set
 	// Sources name the inputs from flags in messages; empty for those of the Secret and the spec.
-	Sources certs.Sources
-	// ActivateAfter is --activate-after; nil: unchanged.
-	ActivateAfter *time.Duration
-	// WritesSecret is true if the certificate is from files and is written into the Secret.
-	WritesSecret bool
+	Sources       certs.Sources
+	ActivateAfter *time.Duration // --activate-after; nil: unchanged
+	WritesSecret  bool           // true if the certificate is from files and is written into the Secret
 }
 
 // On returns spec with the request applied.
@@ -94,8 +90,7 @@ func FitsSecret(r Request, secret *corev1.Secret) error {
 	name := secret.Namespace + "/" + secret.Name
 	switch {
 	case r.BundleFromSecret && !has:
-		return ui.WithExitCode(ui.WithHint(
-			fmt.Errorf("the Secret %q has no ca.crt that could be published", name),
+		return ui.WithExitCode(ui.WithHint(fmt.Errorf("the Secret %q has no ca.crt that could be published", name),
 			"pass a file with --ca-bundle, or --system-roots if the certificate is from a public CA"), ui.ExitRefused)
 	case r.SystemRoots && has:
 		return ui.WithExitCode(ui.WithHint(
@@ -116,16 +111,13 @@ type Snapshot struct {
 	Resolved   []netip.Addr          // addresses of the external endpoint, if loadBalancerIP is set
 	CASecret   *corev1.Secret        // CA of generated certificates; nil if unknown or not needed
 	// History has the revisions, and Known is whether it is reliable.
-	History serving.History
-	Known   bool
-	// InService is the certificate that clients get now, or got last; nil if unknown.
-	InService *serving.Certificate
-	// WithoutVerification is true if CredentialIssuers have no field verification, as Pinniped's.
-	WithoutVerification bool
-	// WithoutTransition is true if they have no field caTransition.
-	WithoutTransition bool
-	Now               time.Time
-	ServerTime        time.Time
+	History             serving.History
+	Known               bool
+	InService           *serving.Certificate // the certificate that clients get now, or got last; nil if unknown
+	WithoutVerification bool                 // true if CredentialIssuers have no field verification, as Pinniped's
+	WithoutTransition   bool                 // true if they have no field caTransition
+	Now                 time.Time
+	ServerTime          time.Time
 }
 
 // NotPermitted reports whether the Secret is in another namespace and the agent may not use it.
@@ -138,8 +130,7 @@ func ServiceType(spec *configv1alpha1.ImpersonationProxySpec) configv1alpha1.Imp
 	return cmp.Or(spec.Service.Type, configv1alpha1.ServiceTypeLoadBalancer)
 }
 
-// Refusal returns an error if the report refuses the certificate, else nil. done is the prefix of the hint: what the
-// command has changed.
+// Refusal returns an error if the report refuses. done is the prefix of the hint: what the command has changed.
 func Refusal(report certs.Report, done string) error {
 	errs := report.Errors()
 	if len(errs) == 0 {

@@ -21,13 +21,8 @@ type FieldChange = result.FieldChange
 
 // ChangesBetween lists the fields that differ.
 func ChangesBetween(from, to configv1alpha1.ImpersonationProxySpec) []FieldChange {
-	var before, after configv1alpha1.ImpersonationProxyTLSSpec
-	if from.TLS != nil {
-		before = *from.TLS
-	}
-	if to.TLS != nil {
-		after = *to.TLS
-	}
+	none := &configv1alpha1.ImpersonationProxyTLSSpec{}
+	before, after := cmp.Or(from.TLS, none), cmp.Or(to.TLS, none)
 	var changes []FieldChange
 	add := func(field, old, changed string) {
 		if old != changed {
@@ -52,7 +47,7 @@ func ChangesBetween(from, to configv1alpha1.ImpersonationProxySpec) []FieldChang
 	return changes
 }
 
-func sourceText(tls configv1alpha1.ImpersonationProxyTLSSpec) string {
+func sourceText(tls *configv1alpha1.ImpersonationProxyTLSSpec) string {
 	if tls.CertificateAuthorityDataSource == nil {
 		return ""
 	}
@@ -126,8 +121,7 @@ func Describe(spec *configv1alpha1.ImpersonationProxySpec) string {
 const FieldManager = "pinniped-cli"
 
 // ApplyObject returns the object for a server-side apply of the wanted spec: the tls block, and the fields that flags
-// name. It repeats fields that our field manager owns, because server-side apply removes owned fields that are left
-// out. With resourceVersion, the API server returns a conflict if the object has changed since.
+// name. It repeats fields that our field manager owns, because an apply removes owned fields that are left out.
 func ApplyObject(issuer *configv1alpha1.CredentialIssuer, wanted configv1alpha1.ImpersonationProxySpec,
 	req Request,
 ) map[string]any {
@@ -159,17 +153,10 @@ func ApplyObject(issuer *configv1alpha1.CredentialIssuer, wanted configv1alpha1.
 	if kind := wanted.Service.Type; kind != "" && (req.ServiceType != "" || ownsField(issuer, fieldServiceType)) {
 		service["type"] = string(kind)
 	}
-	if len(service) > 0 {
-		proxy["service"] = service
-	}
-	return map[string]any{
-		"metadata": map[string]any{"resourceVersion": issuer.ResourceVersion},
-		"spec":     map[string]any{"impersonationProxy": proxy},
-	}
+	return patchOf(issuer, proxy, service)
 }
 
-// MergePatch returns a merge patch from issuer to the wanted configuration, regardless of field managers. With
-// resourceVersion, the API server returns a conflict if the object has changed since.
+// MergePatch returns a merge patch from issuer to the wanted configuration, regardless of field managers.
 func MergePatch(
 	issuer *configv1alpha1.CredentialIssuer, wanted configv1alpha1.ImpersonationProxySpec,
 ) (map[string]any, error) {
@@ -181,32 +168,30 @@ func MergePatch(
 		}
 		proxy["tls"] = block
 	}
-	if now.ExternalEndpoint != wanted.ExternalEndpoint {
-		proxy["externalEndpoint"] = orNull(wanted.ExternalEndpoint)
+	set := func(in map[string]any, field, before, after string) {
+		if before != after {
+			in[field] = after
+			if after == "" {
+				in[field] = nil
+			}
+		}
 	}
-	if now.Service.LoadBalancerIP != wanted.Service.LoadBalancerIP {
-		service["loadBalancerIP"] = orNull(wanted.Service.LoadBalancerIP)
-	}
-	if ServiceType(now) != ServiceType(&wanted) {
-		service["type"] = string(ServiceType(&wanted))
-	}
+	set(proxy, "externalEndpoint", now.ExternalEndpoint, wanted.ExternalEndpoint)
+	set(proxy, "mode", string(now.Mode), string(wanted.Mode))
+	set(service, "loadBalancerIP", now.Service.LoadBalancerIP, wanted.Service.LoadBalancerIP)
+	set(service, "type", string(ServiceType(now)), string(ServiceType(&wanted)))
+	return patchOf(issuer, proxy, service), nil
+}
+
+// patchOf returns a patch of issuer. resourceVersion makes the API server refuse it if the object has changed since.
+func patchOf(issuer *configv1alpha1.CredentialIssuer, proxy, service map[string]any) map[string]any {
 	if len(service) > 0 {
 		proxy["service"] = service
-	}
-	if now.Mode != wanted.Mode {
-		proxy["mode"] = string(wanted.Mode)
 	}
 	return map[string]any{
 		"metadata": map[string]any{"resourceVersion": issuer.ResourceVersion},
 		"spec":     map[string]any{"impersonationProxy": proxy},
-	}, nil
-}
-
-func orNull(text string) any {
-	if text == "" {
-		return nil
 	}
-	return text
 }
 
 // replaced returns the merge patch from one tls block to another; nil removes it.
@@ -258,8 +243,7 @@ func EntryOwns(entry metav1.ManagedFieldsEntry, path ...string) bool {
 	return true
 }
 
-// OtherManagers returns the field managers that may restore the changed fields: tools that apply manifests, and
-// programs, but not kubectl edit.
+// OtherManagers returns the field managers that may restore the changed fields: programs, but not kubectl edit.
 func OtherManagers(issuer *configv1alpha1.CredentialIssuer, changes []FieldChange) []string {
 	var managers []string
 	for _, entry := range issuer.ManagedFields {

@@ -7,9 +7,8 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
-
-	corev1 "k8s.io/api/core/v1"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/serving"
@@ -20,15 +19,12 @@ import (
 // AgentView is what the status says about the wanted configuration.
 type AgentView struct {
 	At       Endpoint
-	Problem  string // why the configuration is not in effect; empty if it is
-	Disabled bool   // the proxy is disabled
-	// Findings are the agent's findings that do not prevent success.
-	Findings []configv1alpha1.StrategyFinding
-	// Refused is the finding with which the agent permanently refuses this configuration, so that waiting is useless;
-	// else nil.
+	Problem  string                           // why the configuration is not in effect; empty if it is
+	Disabled bool                             // the proxy is disabled
+	Findings []configv1alpha1.StrategyFinding // the agent's findings that do not prevent success
+	// Refused is the finding with which the agent permanently refuses this configuration, so that waiting is useless.
 	Refused *configv1alpha1.StrategyFinding
-	// Message is the message of an agent without findings, such as Pinniped's; empty for others.
-	Message string
+	Message string // the message of an agent without findings, such as Pinniped's; empty for others
 }
 
 // ReadStatus compares the agent's status with the wanted configuration.
@@ -44,7 +40,7 @@ func ReadStatus(issuer *configv1alpha1.CredentialIssuer, wanted configv1alpha1.I
 	case strategy.Status != configv1alpha1.StrategySuccess:
 		return AgentView{
 			Problem: fmt.Sprintf("the agent reports %s: %s", strategy.Reason, strategy.Message),
-			Refused: finalVerdict(issuer, strategy),
+			Refused: finalVerdict(issuer),
 		}
 	}
 	endpoint, published, readable := serving.Frontend(strategy)
@@ -70,25 +66,19 @@ func ReadStatus(issuer *configv1alpha1.CredentialIssuer, wanted configv1alpha1.I
 }
 
 // finalVerdict returns the finding with which the agent permanently refuses the spec, or nil. It ignores a status for
-// an earlier spec, and findings that others may fix in the meantime: an issuer that has yet to fill the Secret, or an
-// owner who has yet to permit its use.
-func finalVerdict(issuer *configv1alpha1.CredentialIssuer,
-	strategy *configv1alpha1.CredentialIssuerStrategy,
-) *configv1alpha1.StrategyFinding {
+// an earlier spec, and what others may fix: an issuer that has to fill the Secret, an owner who has to permit its use.
+func finalVerdict(issuer *configv1alpha1.CredentialIssuer) *configv1alpha1.StrategyFinding {
+	strategy := serving.Strategy(issuer)
 	if seen := issuer.Status.ObservedGeneration; seen == 0 || seen != issuer.Generation ||
 		strategy.Reason != configv1alpha1.ReasonErrorDuringSetup {
 		return nil
 	}
+	fixedByOthers := []certs.Code{certs.SecretNotFound, certs.SecretNotPermitted, certs.SecretIncomplete}
 	for i, finding := range strategy.Findings {
-		if finding.Severity != configv1alpha1.FindingError {
-			continue
-		}
-		_, ofCertificate := certs.Explain(certs.Code(finding.Code))
-		switch certs.Code(finding.Code) { //nolint:exhaustive // all others are final
-		case certs.SecretNotFound, certs.SecretNotPermitted, certs.SecretIncomplete:
-			continue
-		}
-		if ofCertificate || finding.Code == configv1alpha1.CodeSpecInvalid {
+		code := certs.Code(finding.Code)
+		_, ofCertificate := certs.Explain(code)
+		if finding.Severity == configv1alpha1.FindingError && !slices.Contains(fixedByOthers, code) &&
+			(ofCertificate || finding.Code == configv1alpha1.CodeSpecInvalid) {
 			return &strategy.Findings[i]
 		}
 	}
@@ -104,8 +94,7 @@ func ReplicaProblem(status *configv1alpha1.ServingCertificateStatus, sha256 stri
 	case status.ServingReplicas >= status.Replicas:
 		return ""
 	}
-	problem := fmt.Sprintf("%d of %d replicas of the agent serve the certificate", status.ServingReplicas,
-		status.Replicas)
+	problem := fmt.Sprintf("%d of %d replicas of the agent serve the certificate", status.ServingReplicas, status.Replicas)
 	if len(status.OtherReplicas) > 0 {
 		problem += fmt.Sprintf("; %s does not: %s", status.OtherReplicas[0].Name, status.OtherReplicas[0].Message)
 	}
@@ -114,26 +103,11 @@ func ReplicaProblem(status *configv1alpha1.ServingCertificateStatus, sha256 stri
 
 // SameBase64 reports whether data is the base64 of a bundle with the same certificates.
 func SameBase64(data string, bundle []byte) bool {
-	if data == "" {
-		return false
-	}
 	decoded, err := base64.StdEncoding.DecodeString(strings.TrimSpace(data))
-	return err == nil && certs.SameBundle(decoded, bundle)
+	return data != "" && err == nil && certs.SameBundle(decoded, bundle)
 }
 
-// BundleFor returns the trust bundle for the certificate in secret, which may be nil. source is the bundle source of
-// tls.
-func BundleFor(
-	tls configv1alpha1.ImpersonationProxyTLSSpec, secret *corev1.Secret, source *serving.BundleSource,
-) ([]byte, error) {
-	if secret == nil {
-		secret = &corev1.Secret{}
-	}
-	return serving.Bundle(tls, secret, source)
-}
-
-// Published returns the published trust bundle; empty means the system roots. found is false if none is published or it
-// cannot be decoded.
+// Published returns the published trust bundle; empty means the system roots. found is false if it cannot be read.
 func Published(issuer *configv1alpha1.CredentialIssuer) (bundle []byte, found bool) {
 	_, bundle, found = serving.Frontend(serving.Strategy(issuer))
 	return bundle, found
@@ -145,8 +119,7 @@ func IsGenerated(bundle []byte) bool {
 	return len(members) == 1 && members[0].Subject.CommonName == GeneratedCAName
 }
 
-// Names returns the names by which clients will reach the proxy after the request, with their sources, the external
-// endpoint first.
+// Names returns the names by which clients will reach the proxy after the request, the external endpoint first.
 func Names(req Request, st *Snapshot) []certs.Name {
 	wanted := req.On(st.Issuer.Spec.ImpersonationProxy)
 	var names []certs.Name

@@ -18,8 +18,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
-// maxPEM is the maximum size that is read of a file with certificates or keys. It is far above the limit of the checks,
-// so that they can report the true size.
+// maxPEM limits what is read of a PEM file. It is far above the limit of the checks, which report the true size.
 const maxPEM = 16 << 20
 
 // ReadPEMFile reads a file with certificates or a key, which must not be empty.
@@ -75,8 +74,7 @@ type Kubeconfig struct {
 	Err    error
 }
 
-// ReadKubeconfigs loads files, and the kubeconfigs in directories, including damaged ones. A named file must be a
-// kubeconfig. It runs no credential plugin.
+// ReadKubeconfigs loads files, which must be kubeconfigs, and those in directories. It runs no credential plugin.
 func (s *Session) ReadKubeconfigs(ctx context.Context, paths []string) ([]Kubeconfig, error) {
 	files, err := kubeconfig.Find(ctx, paths)
 	if err != nil {
@@ -85,8 +83,7 @@ func (s *Session) ReadKubeconfigs(ctx context.Context, paths []string) ([]Kubeco
 	var all []Kubeconfig
 	for _, file := range files {
 		if file.Hidden {
-			s.Progress.Info("Skipped hidden folder %q: pass its path if it has kubeconfigs",
-				file.Path)
+			s.Progress.Info("Skipped hidden folder %q: pass its path if it has kubeconfigs", file.Path)
 			continue
 		}
 		one := Kubeconfig{File: file.Path, Err: file.Err}

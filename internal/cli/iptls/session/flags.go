@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"net/netip"
@@ -62,28 +63,15 @@ func (c *CertificateFlags) AddFlags(cmd *cobra.Command, secretUsage, bundleUsage
 }
 
 // Validate checks the flags, without reading anything.
-func (c *CertificateFlags) Validate() (err error) {
-	if err = c.validateBundleSource(); err != nil {
-		return err
+func (c *CertificateFlags) Validate() error {
+	var badSource, badCode, badIP error
+	c.source, badSource = c.bundleSource()
+	c.allow, badCode = AllowedCodes(c.Allow)
+	if _, err := netip.ParseAddr(c.LoadBalancerIP); err != nil && c.Changed("load-balancer-ip") {
+		badIP = ui.Usage(fmt.Errorf("invalid value %q for --load-balancer-ip: not an IP address", c.LoadBalancerIP))
 	}
-	if c.source, err = c.bundleSource(); err != nil {
-		return err
-	}
-	if err = validateSecretName(c.Secret); err != nil {
-		return err
-	}
-	if c.allow, err = AllowedCodes(c.Allow); err != nil {
-		return err
-	}
-	if err := ValidateEndpoint("external-endpoint", c.ExternalEndpoint); err != nil {
-		return err
-	}
-	if c.Changed("load-balancer-ip") {
-		if _, err := netip.ParseAddr(c.LoadBalancerIP); err != nil {
-			return ui.Usage(fmt.Errorf("invalid value %q for --load-balancer-ip: not an IP address", c.LoadBalancerIP))
-		}
-	}
-	return nil
+	return cmp.Or(c.validateBundleSource(), badSource, validateSecretName(c.Secret), badCode,
+		ValidateEndpoint("external-endpoint", c.ExternalEndpoint), badIP)
 }
 
 // validateSecretName checks --secret, which may be empty, before the agent's namespace is known.
@@ -102,17 +90,10 @@ func validateSecretName(value string) error {
 // validateBundleSource permits at most one source of the CA bundle.
 func (c *CertificateFlags) validateBundleSource() error {
 	var given []string
-	for _, source := range []struct {
-		flag  string
-		given bool
-	}{
-		{"--ca-bundle", c.Changed("ca-bundle")},
-		{"--ca-bundle-from", c.Changed("ca-bundle-from")},
-		{"--ca-from-secret", c.CAFromSecret},
-		{"--system-roots", c.SystemRoots},
-	} {
-		if source.given {
-			given = append(given, source.flag)
+	isGiven := []bool{c.Changed("ca-bundle"), c.Changed("ca-bundle-from"), c.CAFromSecret, c.SystemRoots}
+	for i, flag := range []string{"--ca-bundle", "--ca-bundle-from", "--ca-from-secret", "--system-roots"} {
+		if isGiven[i] {
+			given = append(given, flag)
 		}
 	}
 	if len(given) < 2 {
@@ -169,9 +150,8 @@ func (c *CertificateFlags) Request(stdin io.Reader) (plan.Request, error) {
 			return plan.Request{}, err
 		}
 		if strings.TrimSpace(string(bundle)) == "" {
-			return plan.Request{},
-				ui.WithHint(ui.Usage(fmt.Errorf("the CA bundle from %s is empty", NameOf(c.CABundle))),
-					"use --ca-from-secret for the Secret's ca.crt, or --system-roots for clients' system roots")
+			return req, ui.WithHint(ui.Usage(fmt.Errorf("the CA bundle from %s is empty", NameOf(c.CABundle))),
+				"use --ca-from-secret for the Secret's ca.crt, or --system-roots for clients' system roots")
 		}
 		req.Bundle, req.BundleGiven = bundle, true
 		req.Sources.Bundle = "the CA bundle of --ca-bundle"
@@ -181,9 +161,8 @@ func (c *CertificateFlags) Request(stdin io.Reader) (plan.Request, error) {
 
 // AddAllowFlag adds --allow to a command. example is a code for its help.
 func AddAllowFlag(cmd *cobra.Command, into *[]string, example string) {
-	cmd.Flags().StringArrayVar(into, "allow", nil,
-		"accept the error with this code (repeatable), for example "+example)
-	codes := Allowable()
+	cmd.Flags().StringArrayVar(into, "allow", nil, "accept the error with this code (repeatable), for example "+example)
+	codes := allowable()
 	for i, code := range codes {
 		if e, ok := certs.Explain(certs.Code(code)); ok {
 			codes[i] = cobra.CompletionWithDesc(code, e.Cause)
@@ -192,8 +171,8 @@ func AddAllowFlag(cmd *cobra.Command, into *[]string, example string) {
 	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{"allow": factory.CompleteValues(codes...)})
 }
 
-// Allowable returns the codes that --allow accepts.
-func Allowable() []string {
+// allowable returns the codes that --allow accepts.
+func allowable() []string {
 	var codes []string
 	for _, code := range certs.Codes() {
 		if certs.Allowable(code) {
@@ -215,8 +194,8 @@ func AllowedCodes(texts []string) ([]certs.Code, error) {
 			return nil, ui.WithHint(ui.Usage(fmt.Errorf("invalid value %q for --allow: this error cannot be accepted", text)),
 				"run %q", "pinniped explain "+text)
 		default:
-			hint := "the codes are " + strings.Join(Allowable(), ", ")
-			if near := factory.Nearest(text, Allowable()); near != "" {
+			hint := "the codes are " + strings.Join(allowable(), ", ")
+			if near := factory.Nearest(text, allowable()); near != "" {
 				hint = fmt.Sprintf("did you mean %q? %s", near, hint)
 			}
 			return nil, ui.WithHint(ui.Usage(fmt.Errorf("invalid value %q for --allow: there is no such code", text)),

@@ -176,8 +176,7 @@ func ReadSecret(ctx context.Context, cluster Cluster, namespace, name string) (*
 	return secret, err
 }
 
-// BundleSource reads the object that a spec takes the CA bundle from, or returns nil if there is none. A missing or
-// forbidden object is part of the result.
+// BundleSource reads the object that a spec takes the CA bundle from. A missing or forbidden one is part of the result.
 func BundleSource(
 	ctx context.Context, cluster Cluster, namespace string, tls *configv1alpha1.ImpersonationProxyTLSSpec,
 ) (*serving.BundleSource, error) {
@@ -208,8 +207,7 @@ func withoutNotFound(err error) error {
 	return err
 }
 
-// Service reads the Service that the agent creates for the configured type. If there is none, it warns and returns
-// nil.
+// Service reads the Service of the configured type. If there is none, it warns and returns nil.
 func (s *Session) Service(ctx context.Context, issuer *configv1alpha1.CredentialIssuer,
 	namespace string,
 ) (*corev1.Service, error) {
@@ -309,8 +307,7 @@ type Life struct {
 	LastSeen *time.Time // last renewal of a Lease; nil if there is none
 }
 
-// Life finds out whether the agent runs, which the CredentialIssuer's status does not show. It is unknown for other
-// agents and for old versions.
+// Life finds out whether the agent runs, which its status does not show. It is unknown for other agents and old ones.
 func (s *Session) Life(ctx context.Context, namespace string, issuer *configv1alpha1.CredentialIssuer) (Life, error) {
 	life := Life{Running: result.AnswerUnknown}
 	leases, err := s.Cluster.ReplicaLeases(ctx, namespace)

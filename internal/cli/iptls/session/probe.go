@@ -36,8 +36,7 @@ type Met struct {
 	Status int
 }
 
-// Silent reports whether clients get no response although the certificate is presented, for example because the proxy
-// cannot reach the API server.
+// Silent reports a certificate without a response, for example because the proxy cannot reach the API server.
 func (m *Met) Silent() bool {
 	return len(m.Chain) > 0 && (m.Err != nil || m.Status >= http.StatusInternalServerError)
 }
@@ -68,9 +67,7 @@ func forwarderTo(host, port string) (*url.URL, error) {
 }
 
 // Asked makes a TLS handshake and sends one request.
-func (RealNetwork) Asked(ctx context.Context, address, serverName string) (
-	chain []*x509.Certificate, status int, err error,
-) {
+func (RealNetwork) Asked(ctx context.Context, address, serverName string) ([]*x509.Certificate, int, error) {
 	host := strings.TrimSuffix(serverName, ".")
 	_, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -114,6 +111,7 @@ func (RealNetwork) Asked(ctx context.Context, address, serverName string) (
 	}
 	request.Header.Set("User-Agent", "pinniped-ip-tls")
 	response, err := transport.RoundTrip(request)
+	var chain []*x509.Certificate
 	select {
 	case chain = <-handshaken:
 	default:

@@ -22,8 +22,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// History returns the revision history, completed from the status. found is false if the agent keeps none, as
-// Pinniped's.
+// History returns the revision history, completed from the status. found: the agent keeps one, unlike Pinniped's.
 func (s *Session) History(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, namespace string) (
 	h serving.History, found bool, err error,
 ) {
@@ -100,8 +99,7 @@ func (s *Session) Retire(ctx context.Context, issuer *configv1alpha1.CredentialI
 // Elsewhere maps the endpoints of other revisions to what clients get there.
 type Elsewhere map[string][]Met
 
-// AskElsewhere probes the endpoints other than at that clients may still use. It leaves out those without a route from
-// here.
+// AskElsewhere probes other endpoints than at that clients may still use, except those without a route from here.
 func (s *Session) AskElsewhere(ctx context.Context, h serving.History, at plan.Endpoint) Elsewhere {
 	const most = 20
 	all, asked := Elsewhere{}, map[string]bool{}
@@ -131,10 +129,6 @@ func (s *Session) AskElsewhere(ctx context.Context, h serving.History, at plan.E
 
 // ClientStates returns whether the clients of each revision verify the certificates at the endpoint that they use.
 func ClientStates(h serving.History, met []Met, elsewhere Elsewhere, now time.Time) []result.ClientState {
-	presents := func(met []Met) []Met {
-		return slices.DeleteFunc(slices.Clone(met), func(one Met) bool { return len(one.Chain) == 0 })
-	}
-	met = presents(met)
 	all := make([]result.ClientState, 0, len(h.Revisions))
 	for i := range h.Revisions {
 		s := &h.Revisions[i]
@@ -146,20 +140,22 @@ func ClientStates(h serving.History, met []Met, elsewhere Elsewhere, now time.Ti
 			state.Secret = s.Spec.TLS.SecretName
 		}
 		own, another := elsewhere[s.Endpoint]
+		if !another {
+			own = met
+		}
+		own = slices.DeleteFunc(slices.Clone(own), func(one Met) bool { return len(one.Chain) == 0 })
 		switch {
 		case s.Ended():
 			state.Outcome = result.ClientsRetired
 		case !s.Until.IsZero() && !s.HasClients():
 			state.Outcome = result.ClientsUnused
-		case another && len(presents(own)) == 0:
+		case another && len(own) == 0:
 			state.Outcome, state.Code = result.ClientsRefused, certs.EndpointUnreachable
 			state.Message = "they use " + s.Endpoint + ", which does not respond"
-		case another:
-			meet(&state, s, presents(own), now)
-		case len(met) == 0:
+		case len(own) == 0:
 			state.Outcome = result.ClientsNotKnown
 		default:
-			meet(&state, s, met, now)
+			meet(&state, s, own, now)
 		}
 		if state.Refused() && state.Code != certs.EndpointUnreachable {
 			names := state.RefusedNames
@@ -231,8 +227,7 @@ func moment(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil
 	}
-	t = t.UTC()
-	return &t
+	return new(t.UTC())
 }
 
 // ClientTable prints the revisions and the outcomes of their clients.

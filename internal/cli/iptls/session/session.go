@@ -3,6 +3,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -83,8 +84,7 @@ func (s *Session) AddFlags(cmd *cobra.Command, f *factory.Factory, timeout time.
 	flags := cmd.Flags()
 	factory.AddOutput(cmd, &s.Output, formats...)
 	flags.DurationVar(&s.Timeout, "timeout", timeout, "total time limit (0: none)")
-	flags.StringVar(&s.CredentialIssuer, "credential-issuer", "",
-		"name of the CredentialIssuer (default: the only one)")
+	flags.StringVar(&s.CredentialIssuer, "credential-issuer", "", "name of the CredentialIssuer (default: the only one)")
 	flags.StringVarP(&s.Namespace, "namespace", "n", "",
 		"the agent's namespace (default: found in the cluster, else "+defaultNamespace+")")
 	flags.StringVar(&s.Suffix, "api-group-suffix", apis.DefaultGroupSuffix, "API group suffix of the installation")
@@ -108,14 +108,10 @@ func (s *Session) CompleteSecrets(cmd *cobra.Command, f *factory.Factory) {
 
 // Validate checks the flags.
 func (s *Session) Validate(formats ...string) error {
-	if err := factory.CheckOutput(s.Output, formats...); err != nil {
-		return err
-	}
-	return ui.Usage(factory.ValidateSuffix(s.Suffix))
+	return cmp.Or(factory.CheckOutput(s.Output, formats...), ui.Usage(factory.ValidateSuffix(s.Suffix)))
 }
 
-// Print prints a result to stdout as JSON or YAML if --output says so, and otherwise as text returns it. It returns
-// err.
+// Print prints a result to stdout as --output says, with text for a person. It returns err.
 func (s *Session) Print(object result.Object, err error, text func() ([]byte, error)) error {
 	return result.Print(s.Out, s.Output, object, err, text)
 }
@@ -148,10 +144,7 @@ func (s *Session) Locate(ctx context.Context, req *plan.Request) error {
 // ServerNow returns the API server's time, or the local time if that is unknown.
 func (s *Session) ServerNow() time.Time {
 	now := s.Now()
-	if at := s.serverTime(now); !at.IsZero() {
-		return at
-	}
-	return now
+	return cmp.Or(s.serverTime(now), now)
 }
 
 // Stamp sets the times of a Snapshot.
@@ -210,8 +203,7 @@ func (c *serverClock) watch(config *rest.Config) {
 
 func (c *serverClock) read(header string) {
 	if date, err := http.ParseTime(header); err == nil {
-		gap := date.Sub(c.now())
-		c.gap.Store(&gap)
+		c.gap.Store(new(date.Sub(c.now())))
 	}
 }
 
@@ -231,32 +223,13 @@ func (f roundTripper) RoundTrip(request *http.Request) (*http.Response, error) {
 const rolesHint = "use an administrator's kubeconfig, or ask for a Role: deploy/iptlsroles has " +
 	"pinniped-ip-tls-viewer and pinniped-ip-tls-operator"
 
-// WithCodes adds the documented exit codes to errors from the cluster.
+// WithCodes adds the exit code, a hint and the API server's message to an error about a forbidden request, once.
 func WithCodes(err error) error {
-	if !errors.Is(err, discovery.ErrForbidden) {
+	if !errors.Is(err, discovery.ErrForbidden) || ui.ExitCodeOf(err) == ui.ExitNotPermitted {
 		return err
 	}
-	if _, ok := errors.AsType[*forbiddenError](err); ok {
-		return err
+	if status, ok := errors.AsType[*apierrors.StatusError](err); ok && status.ErrStatus.Message != "" {
+		err = fmt.Errorf("%w: %s", err, status.ErrStatus.Message)
 	}
-	denied := &forbiddenError{error: err}
-	if status, ok := errors.AsType[*apierrors.StatusError](err); ok {
-		denied.server = status.ErrStatus.Message
-	}
-	return ui.WithExitCode(ui.WithHint(denied, "%s", rolesHint), ui.ExitNotPermitted)
-}
-
-// forbiddenError is a forbidden request with the API server's message.
-type forbiddenError struct {
-	error
-	server string
-}
-
-func (e *forbiddenError) Unwrap() error { return e.error }
-
-func (e *forbiddenError) Error() string {
-	if e.server == "" {
-		return e.error.Error()
-	}
-	return e.error.Error() + ": " + e.server
+	return ui.WithExitCode(ui.WithHint(err, "%s", rolesHint), ui.ExitNotPermitted)
 }

@@ -207,7 +207,7 @@ func (l *snapshot) reported(source *serving.BundleSource) {
 	expected := l.bundle
 	if tls := l.spec.TLS; tls != nil && !l.waits &&
 		(l.secret != nil || tls.CertificateAuthorityData != "" || tls.CertificateAuthorityDataSource != nil) {
-		bundle, err := plan.BundleFor(*tls, l.secret, source)
+		bundle, err := serving.Bundle(*tls, cmp.Or(l.secret, &corev1.Secret{}), source)
 		if refusal, ok := errors.AsType[*serving.Refusal](err); ok {
 			l.problem(string(refusal.Finding.Code), "%s", refusal.Finding.Message)
 		} else if err != nil {
