@@ -35,25 +35,23 @@ const (
 )
 
 // probeEarly probes the endpoint while the cluster is slow to respond. If the proxy presents its certificate but
-// responds to no request, the API server is down for users too, and probeEarly returns the result. Otherwise it
-// returns nil.
-func (o *Options) probeEarly(ctx context.Context) *snapshot {
+// responds to no request, the API server is down for users too, and probeEarly sends the result.
+func (o *Options) probeEarly(ctx context.Context, early chan<- *snapshot) {
 	enough := time.After(clusterPatience)
 	select {
 	case <-ctx.Done():
-		return nil
+		return
 	case <-time.After(patience):
 	}
 	l := o.probeEndpointOnly(ctx)
 	if l == nil || ctx.Err() != nil || len(l.probed) == 0 ||
 		slices.ContainsFunc(l.probed, func(one session.Met) bool { return !one.Silent() }) {
-		return nil
+		return
 	}
 	select {
 	case <-ctx.Done():
-		return nil
 	case <-enough:
-		return l
+		early <- l
 	}
 }
 
@@ -71,11 +69,6 @@ func (o *Options) probeEndpointOnly(ctx context.Context) *snapshot {
 	}
 	o.probeEndpoint(ctx, l)
 	l.certificate()
-	for _, one := range l.probed {
-		if len(one.Chain) > 0 {
-			l.presented = append(l.presented, one.Chain)
-		}
-	}
 	l.evaluateKubeconfigs(o.kubeconfigs, kubeconfig.Endpoint{URL: "https://" + at.String()})
 	l.judgeClients()
 	l.Users, _ = l.usersAtEndpoint()

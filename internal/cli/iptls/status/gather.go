@@ -27,19 +27,16 @@ import (
 // snapshot is the data for the status.
 type snapshot struct {
 	*result.Status
-	issuer *configv1alpha1.CredentialIssuer
-	spec   configv1alpha1.ImpersonationProxySpec
-	secret *corev1.Secret
-	view   plan.AgentView
-	bundle []byte              // published
-	chain  []*x509.Certificate // of the Secret
-	probed []session.Met       // the addresses of the endpoint
-	// presented has the chains at the endpoint for evaluateKubeconfigs.
-	presented [][]*x509.Certificate
-	history   serving.History   // the revisions
-	elsewhere session.Elsewhere // what clients get at the endpoints of other revisions
-	waits     bool              // a transition is in progress
-	namespace string            // the agent's
+	issuer    *configv1alpha1.CredentialIssuer
+	spec      configv1alpha1.ImpersonationProxySpec
+	secret    *corev1.Secret
+	view      plan.AgentView
+	bundle    []byte              // published
+	chain     []*x509.Certificate // of the Secret
+	probed    []session.Met       // the addresses of the endpoint
+	history   serving.History     // the revisions
+	elsewhere session.Elsewhere   // what clients get at the endpoints of other revisions
+	namespace string              // the agent's
 }
 
 // gatherStatus reads the cluster, probes the endpoint, and combines the results.
@@ -56,7 +53,7 @@ func (o *Options) gatherStatus(ctx context.Context) (*result.Status, error) {
 		Status: &result.Status{
 			CredentialIssuer: issuer.Name, At: o.Session.Now().UTC(), Transition: result.TransitionOf(issuer.Status.Transition),
 		},
-		issuer: issuer, spec: *issuer.Spec.ImpersonationProxy, namespace: namespace, waits: issuer.Status.Transition != nil,
+		issuer: issuer, spec: *issuer.Spec.ImpersonationProxy, namespace: namespace,
 	}
 	l.configured()
 	if err := o.readSecret(ctx, l); err != nil {
@@ -205,7 +202,7 @@ func (l *snapshot) reported(source *serving.BundleSource) {
 		l.Published = &result.PublishedStatus{Endpoint: endpoint, CABundle: result.BundleOf(bundle)}
 	}
 	expected := l.bundle
-	if tls := l.spec.TLS; tls != nil && !l.waits &&
+	if tls := l.spec.TLS; tls != nil && l.Transition == nil &&
 		(l.secret != nil || tls.CertificateAuthorityData != "" || tls.CertificateAuthorityDataSource != nil) {
 		bundle, err := plan.BundleFor(*tls, l.secret, source)
 		if refusal, ok := errors.AsType[*serving.Refusal](err); ok {
@@ -283,7 +280,7 @@ func (o *Options) readHistory(ctx context.Context, l *snapshot) error {
 // expectedSHA256 returns the fingerprint that must be presented, or "" if any certificate that verifies is fine.
 func (l *snapshot) expectedSHA256() string {
 	switch serving := l.issuer.Status.ServingCertificate; {
-	case l.waits && serving != nil:
+	case l.Transition != nil && serving != nil:
 		return serving.SHA256
 	case len(l.chain) > 0:
 		return certs.Fingerprint(l.chain[0].Raw)
@@ -368,17 +365,13 @@ func (o *Options) losesSome(ctx context.Context, l *snapshot, name string) bool 
 
 // certificate sets the certificate to show: the configured, the presented, or the reported one.
 func (l *snapshot) certificate() {
-	from, leaf := result.SourceSecret, (*x509.Certificate)(nil)
-	if len(l.chain) > 0 {
-		leaf = l.chain[0]
-	}
-	for _, one := range l.probed {
-		if leaf == nil && len(one.Chain) > 0 {
-			from, leaf = result.SourceEndpoint, one.Chain[0]
-		}
+	from, chain := result.SourceSecret, l.chain
+	if at := slices.IndexFunc(l.probed, presents); len(chain) == 0 && at >= 0 {
+		from, chain = result.SourceEndpoint, l.probed[at].Chain
 	}
 	switch inService := l.issuer.Status.ServingCertificate; {
-	case leaf != nil:
+	case len(chain) > 0:
+		leaf := chain[0]
 		l.Certificate = &result.CertificateStatus{
 			Source: from, SHA256: certs.Fingerprint(leaf.Raw), DNSNames: leaf.DNSNames, Issuer: leaf.Issuer.String(),
 			NotBefore: leaf.NotBefore.UTC(), NotAfter: leaf.NotAfter.UTC(),
@@ -418,10 +411,6 @@ func (o *Options) evaluateKubeconfigs(ctx context.Context, l *snapshot) error {
 	}
 	for _, one := range l.probed {
 		at.Names = append(at.Names, one.Address)
-		if len(one.Chain) > 0 && !slices.ContainsFunc(l.presented,
-			func(c []*x509.Certificate) bool { return c[0].Equal(one.Chain[0]) }) {
-			l.presented = append(l.presented, one.Chain)
-		}
 	}
 	if others := l.evaluateKubeconfigs(o.kubeconfigs, at); others > 0 && len(o.KubeconfigsFrom) > 0 {
 		l.notKnown("%d contexts in the kubeconfigs, because they use other endpoints", others)

@@ -187,26 +187,20 @@ func (o *Options) gather(ctx context.Context) (*result.Status, error) {
 	defer cancel()
 	asking, done := factory.WithTimeout(ctx, o.Session.Timeout*2/3)
 	defer done()
-	type answer struct {
-		status *result.Status
-		err    error
-	}
-	asked, early := make(chan answer, 1), make(chan *snapshot, 1)
+	var status *result.Status
+	var err error
+	asked, early := make(chan struct{}), make(chan *snapshot, 1)
 	go func() { // a credential plugin may outlive ctx
-		status, err := o.gatherStatus(asking)
-		asked <- answer{status, err}
+		defer close(asked)
+		status, err = o.gatherStatus(asking)
 	}()
-	go func() {
-		if seen := o.probeEarly(asking); seen != nil {
-			early <- seen
-		}
-	}()
+	go o.probeEarly(asking, early)
 	select {
-	case got := <-asked:
-		if away(got.err) && ctx.Err() == nil {
-			return o.gatherAway(ctx, got.err, nil)
+	case <-asked:
+		if away(err) && ctx.Err() == nil {
+			return o.gatherAway(ctx, err, nil)
 		}
-		return got.status, got.err
+		return status, err
 	case seen := <-early:
 		return o.gatherAway(ctx, fmt.Errorf("%w: no response within %s", discovery.ErrUnreachable, clusterPatience), seen)
 	}

@@ -21,12 +21,10 @@ func (o *Options) text(r *result.Status) []byte {
 		verdict = o.Style.Bad("not in effect")
 	}
 	colour := o.Style.Caution
-	switch r.Users.State {
-	case result.UsersNotAffected:
+	if r.Users.State == result.UsersNotAffected {
 		colour = o.Style.Good
-	case result.UsersAllRefused:
+	} else if r.Users.State == result.UsersAllRefused {
 		colour = o.Style.Bad
-	default:
 	}
 	ui.Fprintf(&out, "USERS: %s\n", colour(r.Users.Message))
 	for _, command := range r.Users.Next {
@@ -132,26 +130,15 @@ func (o *Options) tables(out *strings.Builder, r *result.Status) {
 }
 
 func (o *Options) contextVerdict(k result.Entry) string {
-	mark, text := "•", string(k.Outcome)
-	switch k.Outcome {
-	case result.FileWorks:
-		mark = o.Style.Good("✓")
-		if k.Reason != "" {
-			mark = o.Style.Caution("!")
-		}
-	case result.FileOutdated:
-		mark = o.Style.Caution("!")
-	case result.FileWillBreak:
-		mark, text = o.Style.Bad("✗"), "will break"
-	case result.FileBroken:
-		mark = o.Style.Bad("✗")
-	default:
-		text = "not known"
-	}
+	works, reason := o.Style.Good("✓"), ""
 	if k.Reason != "" {
-		text += ": " + ui.Plain(k.Reason)
+		works, reason = o.Style.Caution("!"), ": "+ui.Plain(k.Reason)
 	}
-	return mark + " " + text
+	verdict := map[result.FileOutcome]string{
+		result.FileWorks: works + " works", result.FileOutdated: o.Style.Caution("!") + " outdated",
+		result.FileWillBreak: o.Style.Bad("✗") + " will break", result.FileBroken: o.Style.Bad("✗") + " broken",
+	}[k.Outcome]
+	return cmp.Or(verdict, "• not known") + reason
 }
 
 func configuredText(c *result.ConfiguredStatus) string {
@@ -221,10 +208,7 @@ func bar(from, to, at time.Time) string {
 	const width = 24
 	over := 0
 	if to.After(from) && at.After(from) {
-		over = width
-		if at.Before(to) {
-			over = int(at.Sub(from) * width / to.Sub(from))
-		}
+		over = int(width * min(at.Sub(from), to.Sub(from)).Seconds() / to.Sub(from).Seconds())
 	}
 	return "▕" + strings.Repeat("█", over) + strings.Repeat("░", width-over) + "▏"
 }

@@ -66,7 +66,7 @@ func (o *Options) concludeUsers(ctx context.Context, l *snapshot) {
 	switch {
 	case l.Users.State != result.UsersNotAffected || len(l.Problems) > 0:
 		l.Users.Next = o.next(ctx, l, fix)
-	case l.waits:
+	case l.Transition != nil:
 		l.Users.Next = o.next(ctx, l, configv1alpha1.CodeTransitionPrepared)
 	}
 }
