@@ -48,12 +48,7 @@ func (o *Options) text(checked *result.Check) []byte {
 		}
 		o.writeSubject(&out, s, bundle, checked.At)
 	}
-	for i, what := range checked.NotChecked {
-		if i == 0 {
-			out.WriteString("\nnot checked:\n")
-		}
-		ui.Fprintf(&out, "  %s\n", what)
-	}
+	ui.List(&out, "not checked", checked.NotChecked)
 	return []byte(out.String())
 }
 

@@ -177,11 +177,6 @@ func (o *Options) text(done *result.History) []byte {
 	} else {
 		_ = session.ClientTable(&out, o.Style, done.Revisions) // a Builder cannot fail
 	}
-	for i, what := range done.NotKnown {
-		if i == 0 {
-			out.WriteString("\nnot known:\n")
-		}
-		ui.Fprintf(&out, "  %s\n", what)
-	}
+	ui.List(&out, "not known", done.NotKnown)
 	return []byte(out.String())
 }

@@ -83,12 +83,7 @@ func (o *Options) text(r *result.Status) []byte {
 		}
 	}
 	o.tables(&out, r)
-	for i, what := range r.NotKnown {
-		if i == 0 {
-			out.WriteString("\nnot known:\n")
-		}
-		ui.Fprintf(&out, "  %s\n", what)
-	}
+	ui.List(&out, "not known", r.NotKnown)
 	return []byte(out.String())
 }
 
