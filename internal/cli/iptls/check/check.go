@@ -2,7 +2,6 @@
 package check
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/x509"
@@ -46,12 +45,6 @@ type Options struct {
 	within  time.Duration // --expires-within
 	at      time.Time     // zero: now
 }
-
-// The values of --fail-on.
-const (
-	failOnError   = "error"
-	failOnWarning = "warning"
-)
 
 // NewCommand returns `pinniped ip-tls check`.
 func NewCommand(f *factory.Factory) *cobra.Command {
@@ -108,11 +101,11 @@ Exit codes: 0 good, 3 refused, or a warning with --fail-on warning (see "pinnipe
 	flags.StringVar(&o.At, "at", "", "check the certificate as of this time: 2027-01-31 or 2027-01-31T08:00:00Z "+
 		"(default: now)")
 	flags.BoolVar(&o.Timeline, "timeline", false, "also list what will fail, and when, if nothing is renewed")
-	flags.StringVar(&o.FailOn, "fail-on", failOnError, "lowest severity that leads to exit code 3: error or warning")
+	flags.StringVar(&o.FailOn, "fail-on", "error", "lowest severity that leads to exit code 3: error or warning")
 	flags.StringVar(&o.Within, "expires-within", "", "report an error if the certificate, or a CA that clients need, "+
 		"expires within this time, such as 30d or 720h")
 	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{
-		"fail-on":        factory.CompleteValues(failOnError, failOnWarning),
+		"fail-on":        factory.CompleteValues("error", "warning"),
 		"expires-within": cobra.NoFileCompletions,
 		"name":           cobra.NoFileCompletions, "endpoint": cobra.NoFileCompletions, "at": cobra.NoFileCompletions,
 	})
@@ -132,9 +125,8 @@ func (o *Options) Validate() error {
 			return err
 		}
 	}
-	if o.FailOn != "" && o.FailOn != failOnError && o.FailOn != failOnWarning {
-		return ui.Usage(fmt.Errorf("invalid value %q for --fail-on: supported values are %q and %q", o.FailOn,
-			failOnError, failOnWarning))
+	if !slices.Contains([]string{"", "error", "warning"}, o.FailOn) {
+		return ui.Usage(fmt.Errorf(`invalid value %q for --fail-on: supported values are "error" and "warning"`, o.FailOn))
 	}
 	var err error
 	if o.Within != "" {
@@ -260,16 +252,13 @@ func (o *Options) Complete() error {
 func (o *Options) Run(ctx context.Context) error {
 	ctx, cancel := factory.WithTimeout(ctx, o.Session.Timeout)
 	defer cancel()
-	var checked *result.Check
-	var err error
-	switch {
-	case o.Certificate.Changed("cert"):
-		checked, err = o.checkFiles()
-	case o.Certificate.Changed("endpoint"):
-		checked, err = o.checkEndpoint(ctx)
-	default:
-		checked, err = o.checkCluster(ctx)
+	collect := o.checkCluster
+	if o.Certificate.Changed("cert") {
+		collect = o.checkFiles
+	} else if o.Certificate.Changed("endpoint") {
+		collect = o.checkEndpoint
 	}
+	checked, err := collect(ctx)
 	if err != nil {
 		return err
 	}
@@ -347,31 +336,27 @@ func (o *Options) checkCluster(ctx context.Context) (*result.Check, error) {
 	}
 	wanted.TLS = st.ForSet(wanted.TLS)
 	p := plan.Evaluate(req, st, wanted)
-	checked := o.newResult(result.SourceCluster, p.Bundle)
-	checked.CredentialIssuer = st.Issuer.Name
 	subject := result.CheckedCertificate{Name: "Secret " + p.Request.SecretName().String(), Certificate: p.Report}
-	if st.Secret != nil {
-		subject.Timeline = o.timeline(p.Checks)
+	if st.Secret != nil && o.Timeline {
+		subject.Timeline = certs.Timeline(p.Checks)
 	}
-	checked.Subjects = []result.CheckedCertificate{subject}
+	checked := o.newResult(result.SourceCluster, p.Bundle, subject)
+	checked.CredentialIssuer = st.Issuer.Name
 	return checked, nil
 }
 
-func (o *Options) newResult(source result.Source, bundle []byte) *result.Check {
-	return &result.Check{Source: source, At: o.now().UTC(), CABundle: result.BundleOf(bundle)}
-}
-
-func (o *Options) timeline(in certs.Input) []certs.Event {
-	if !o.Timeline {
-		return nil
-	}
-	return certs.Timeline(in)
+func (o *Options) newResult(from result.Source, bundle []byte, subjects ...result.CheckedCertificate) *result.Check {
+	return &result.Check{Source: from, At: o.now().UTC(), CABundle: result.BundleOf(bundle), Subjects: subjects}
 }
 
 // check checks a certificate that is not from the cluster.
 func (o *Options) check(name string, in certs.Input) result.CheckedCertificate {
 	in.Now, in.Allow, in.ExpiresWithin = o.now(), o.request.Allow, o.within
-	return result.CheckedCertificate{Name: name, Certificate: certs.Check(in), Timeline: o.timeline(in)}
+	subject := result.CheckedCertificate{Name: name, Certificate: certs.Check(in)}
+	if o.Timeline {
+		subject.Timeline = certs.Timeline(in)
+	}
+	return subject
 }
 
 // checkGenerated checks the endpoint while the agent serves its generated certificate.
@@ -419,10 +404,8 @@ func (o *Options) checkAddresses(ctx context.Context, at plan.Endpoint, bundle [
 		checked.NotChecked = append(checked.NotChecked, address+": there is no route to it from here")
 	}
 	if len(served) == 0 {
-		checked.Subjects = []result.CheckedCertificate{{
-			Name:        at.String(),
-			Certificate: certs.Report{Findings: certs.CheckServed(certs.Expected{Host: at.Host}, nil)},
-		}}
+		findings := certs.CheckServed(certs.Expected{Host: at.Host}, nil)
+		checked.Subjects = []result.CheckedCertificate{{Name: at.String(), Certificate: certs.Report{Findings: findings}}}
 	}
 	leaves := map[string]bool{}
 	for _, same := range alike(served) {
@@ -453,12 +436,12 @@ func (o *Options) checkServed(at plan.Endpoint, bundle []byte, same []certs.Serv
 		findings := certs.CheckServed(certs.Expected{Host: at.Host, Now: o.now()}, same)
 		return result.CheckedCertificate{Name: name, Certificate: certs.Report{Findings: findings}}
 	}
-	var chain bytes.Buffer
+	var chain []byte
 	for _, certificate := range same[0].Chain {
-		_ = pem.Encode(&chain, &pem.Block{Type: "CERTIFICATE", Bytes: certificate.Raw}) // a Buffer cannot fail
+		chain = append(chain, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate.Raw})...)
 	}
 	return o.check(name, certs.Input{
-		CertPEM: chain.Bytes(), NoKey: true, Bundle: bundle, Sources: certs.Sources{Certificate: "the presented chain"},
+		CertPEM: chain, NoKey: true, Bundle: bundle, Sources: certs.Sources{Certificate: "the presented chain"},
 		Names: []certs.Name{{Value: at.Host, Source: "the endpoint"}},
 	})
 }
@@ -471,8 +454,7 @@ func alike(served []certs.Served) [][]certs.Served {
 			return len(one.Chain) > 0 && slices.EqualFunc(group[0].Chain, one.Chain, (*x509.Certificate).Equal)
 		})
 		if place < 0 {
-			groups = append(groups, []certs.Served{one})
-			continue
+			place, groups = len(groups), append(groups, nil)
 		}
 		groups[place] = append(groups[place], one)
 	}
@@ -480,7 +462,7 @@ func alike(served []certs.Served) [][]certs.Served {
 }
 
 // checkFiles checks files, without a cluster.
-func (o *Options) checkFiles() (*result.Check, error) {
+func (o *Options) checkFiles(context.Context) (*result.Check, error) {
 	checked := o.newResult(result.SourceFile, o.request.Bundle)
 	if len(o.Key) == 0 {
 		checked.NotChecked = append(checked.NotChecked, "the private key, and a handshake with it: pass the key as --key")
@@ -496,8 +478,7 @@ func (o *Options) checkFiles() (*result.Check, error) {
 	for i, path := range o.Cert {
 		in := certs.Input{
 			NoKey: len(o.Key) == 0 || o.Key[i] == "", Bundle: o.request.Bundle, Names: names,
-			Endpoint: o.Certificate.ExternalEndpoint,
-			Sources: certs.Sources{
+			Endpoint: o.Certificate.ExternalEndpoint, Sources: certs.Sources{
 				Certificate: "--cert", Key: "--key", Bundle: "--ca-bundle", Endpoint: "--external-endpoint",
 			},
 		}

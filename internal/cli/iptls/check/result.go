@@ -36,7 +36,7 @@ func judges(f certs.Finding) bool { return f.Code != certs.EndpointUnreachable }
 
 // fails reports whether a finding makes the command fail.
 func (o *Options) fails(f certs.Finding) bool {
-	return f.Refuses() || o.FailOn == failOnWarning && f.Severity == certs.SeverityWarning
+	return f.Refuses() || o.FailOn == "warning" && f.Severity == certs.SeverityWarning
 }
 
 func (o *Options) text(checked *result.Check) []byte {
@@ -68,11 +68,9 @@ func (o *Options) writeSubject(out *strings.Builder, s result.CheckedCertificate
 	}
 	out.WriteString("\n")
 	if leaf := s.Certificate; leaf.Leaf != nil {
-		ui.Fprintf(out, "  names:      %s\n",
-			plan.OrNone(strings.Join(slices.Concat(leaf.DNSNames, leaf.IPAddresses), ", ")))
-		ui.Fprintf(out, "  valid:      from %s until %s\n",
-			leaf.NotBefore.Format(time.RFC3339), leaf.NotAfter.Format(time.RFC3339))
-		ui.Fprintf(out, "  SHA-256:    %s\n", leaf.SHA256)
+		names := plan.OrNone(strings.Join(slices.Concat(leaf.DNSNames, leaf.IPAddresses), ", "))
+		ui.Fprintf(out, "  names:      %s\n  valid:      from %s until %s\n  SHA-256:    %s\n", names,
+			leaf.NotBefore.Format(time.RFC3339), leaf.NotAfter.Format(time.RFC3339), leaf.SHA256)
 		if strings.HasPrefix(leaf.Key, "ECDSA") {
 			// This is no finding, because every current client supports ECDSA. See `pinniped explain RSAOnlyClients`.
 			ui.Fprintf(out, "  key:        %s; RSA-only clients cannot connect\n", leaf.Key)
@@ -88,14 +86,13 @@ func (o *Options) writeSubject(out *strings.Builder, s result.CheckedCertificate
 	if !o.Timeline {
 		return
 	}
-	switch {
-	case s.BreaksAt == nil:
-		out.WriteString("  breaks:     nothing known\n")
-	case s.BreaksAt.Equal(at):
-		ui.Fprintf(out, "  breaks:     %s\n", o.Style.Bad("it is already broken"))
-	default:
-		ui.Fprintf(out, "  breaks:     first at %s\n", s.BreaksAt.Format(time.RFC3339))
+	breaks := "nothing known"
+	if s.BreaksAt != nil && s.BreaksAt.Equal(at) {
+		breaks = o.Style.Bad("it is already broken")
+	} else if s.BreaksAt != nil {
+		breaks = "first at " + s.BreaksAt.Format(time.RFC3339)
 	}
+	ui.Fprintf(out, "  breaks:     %s\n", breaks)
 	for _, event := range s.Timeline {
 		for _, f := range event.Findings {
 			ui.Fprintf(out, "  %s  %s %s\n", event.At.Format(time.RFC3339), o.mark(f), f)
@@ -105,14 +102,13 @@ func (o *Options) writeSubject(out *strings.Builder, s result.CheckedCertificate
 
 // mark returns the symbol for the severity of a finding.
 func (o *Options) mark(f certs.Finding) string {
-	switch {
-	case f.Refuses():
+	if f.Refuses() {
 		return o.Style.Bad("✗")
-	case f.Severity == certs.SeverityInfo:
-		return "•"
-	default:
-		return o.Style.Caution("!")
 	}
+	if f.Severity == certs.SeverityInfo {
+		return "•"
+	}
+	return o.Style.Caution("!")
 }
 
 // notMade returns the checks for which the flags give no input, with the reasons.

@@ -81,9 +81,8 @@ Exit codes: 0 done, 3 not revoked because clients would stop verifying (see "pin
 	flags.StringVar(&o.DryRun, "dry-run", session.DryRunNone,
 		`change nothing: with "client", only print the changes; with "server", also have the API server validate them`)
 	flags.Lookup("dry-run").NoOptDefVal = session.DryRunClient
-	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{
-		"dry-run": factory.CompleteValues(session.DryRunNone, session.DryRunClient, session.DryRunServer),
-	})
+	values := factory.CompleteValues(session.DryRunNone, session.DryRunClient, session.DryRunServer)
+	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{"dry-run": values})
 	o.Grant.addFlags(cmd)
 	o.Session.AddFlags(cmd, f, 30*time.Second, factory.Formats()...)
 	return cmd
@@ -158,12 +157,12 @@ func (o *Options) apply(ctx context.Context, objects []map[string]any) (map[stri
 		before := o.version(ctx, object)
 		err := o.Session.Cluster.ApplyGrant(ctx, object,
 			discovery.ApplyOptions{FieldManager: plan.FieldManager, DryRun: o.DryRun == session.DryRunServer})
-		switch {
-		case errors.Is(err, discovery.ErrNotFound):
-			return nil, ui.WithHint(fmt.Errorf("creating %s: %w", describe(object), err), "is there a namespace %q?",
-				o.Grant.secret.Namespace)
-		case err != nil:
-			return nil, fmt.Errorf("creating %s: %w", describe(object), err)
+		if err != nil {
+			err = fmt.Errorf("creating %s: %w", describe(object), err)
+			if errors.Is(err, discovery.ErrNotFound) {
+				err = ui.WithHint(err, "is there a namespace %q?", o.Grant.secret.Namespace)
+			}
+			return nil, err
 		}
 		unchanged[describe(object)] = before != "" && o.DryRun == session.DryRunNone && o.version(ctx, object) == before
 	}
@@ -182,10 +181,7 @@ func (o *Options) denied(err error) error {
 // version returns the resourceVersion of the object in the cluster. It is empty if there is none or it may not be read:
 // a user who may create an object need not be permitted to read it.
 func (o *Options) version(ctx context.Context, object map[string]any) string {
-	found, err := o.Session.Cluster.Grant(ctx, object)
-	if err != nil {
-		return ""
-	}
+	found, _ := o.Session.Cluster.Grant(ctx, object)
 	return (&unstructured.Unstructured{Object: found}).GetResourceVersion()
 }
 
@@ -317,9 +313,8 @@ func (g *Grant) addFlags(cmd *cobra.Command) {
 	flags.StringVar(&g.To, "to", "", "the agent's namespace (default: the value of --namespace)")
 	flags.StringVar(&g.ServiceAccount, "service-account", "", "the agent's service account (default: the one in the "+
 		"status of the CredentialIssuer, else the default name, "+discovery.DefaultAppName+")")
-	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{
-		"to": cobra.NoFileCompletions, "service-account": cobra.NoFileCompletions,
-	})
+	none := cobra.NoFileCompletions
+	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{"to": none, "service-account": none})
 }
 
 // oneSecret is the cobra.Command.Args of a command with one Secret.

@@ -93,9 +93,8 @@ func (o *ExplainOptions) Run(ctx context.Context) error {
 	if err != nil {
 		return session.WithCodes(err)
 	}
-	return o.Session.Print(&found.DelegationExplanation, o.verdict(found), func() ([]byte, error) {
-		return o.table(found), nil
-	})
+	text := func() ([]byte, error) { return o.table(found), nil }
+	return o.Session.Print(&found.DelegationExplanation, o.verdict(found), text)
 }
 
 // verdict returns an error unless the use is permitted.
@@ -126,10 +125,16 @@ func (o *ExplainOptions) verdict(found *explanation) error {
 
 // explain collects all that the caller may read.
 func (o *ExplainOptions) explain(ctx context.Context, agent types.NamespacedName) (*explanation, error) {
-	e := &explanation{result.DelegationExplanation{
-		Secret: result.Ref(o.Grant.secret), Agent: result.Ref(agent),
-		Permitted: result.AnswerYes, Reason: delegation.Permitted,
-	}}
+	e := &explanation{
+		result.DelegationExplanation{
+			Secret: result.Ref(
+				o.Grant.secret,
+			),
+			Agent:     result.Ref(agent),
+			Permitted: result.AnswerYes,
+			Reason:    delegation.Permitted,
+		},
+	}
 	if agent.Namespace == o.Grant.secret.Namespace {
 		e.add(checkDelegation, "", result.AnswerYes, "none is needed: the Secret is in the agent's own namespace")
 		return e, o.addSecret(ctx, e)
@@ -153,10 +158,8 @@ func (o *ExplainOptions) explain(ctx context.Context, agent types.NamespacedName
 // add adds a check. The reason of the first "no" is kept, and a "no" replaces an "unknown".
 func (e *explanation) add(name string, reason delegation.Outcome, answer result.Answer, format string, args ...any) {
 	e.Checks = append(e.Checks, result.DelegationCheck{Name: name, Answer: answer, Message: fmt.Sprintf(format, args...)})
-	switch {
-	case name == checkSecret:
-	case answer == result.AnswerNo && e.Permitted != result.AnswerNo,
-		answer == result.AnswerUnknown && e.Permitted == result.AnswerYes:
+	if name != checkSecret && (answer == result.AnswerNo && e.Permitted != result.AnswerNo ||
+		answer == result.AnswerUnknown && e.Permitted == result.AnswerYes) {
 		e.Permitted, e.Reason = answer, reason
 	}
 }
