@@ -41,9 +41,7 @@ With NAMESPACE/NAME: ` + ofSecret,
   pinniped explain -o json
 
 ` + secret.Example,
-		Args: func(cmd *cobra.Command, args []string) error {
-			return factory.NoArgs(cmd, args[min(len(args), 1):])
-		},
+		Args: func(cmd *cobra.Command, args []string) error { return factory.NoArgs(cmd, args[min(len(args), 1):]) },
 		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 			if len(args) > 0 {
 				return nil, cobra.ShellCompDirectiveNoFileComp

@@ -291,7 +291,6 @@ func (o *Options) refusal(checked *result.Check) error {
 	return nil
 }
 
-// named adds the file name to an error if there are several files.
 func (o *Options) named(s result.CheckedCertificate, err error) error {
 	if len(o.Cert) < 2 {
 		return err
@@ -299,7 +298,6 @@ func (o *Options) named(s result.CheckedCertificate, err error) error {
 	return fmt.Errorf("%s: %w", s.Name, err)
 }
 
-// now returns the time for which the certificate is checked.
 func (o *Options) now() time.Time {
 	if o.at.IsZero() {
 		return o.Session.Now()
@@ -378,7 +376,6 @@ func (o *Options) checkGenerated(ctx context.Context, issuer *configv1alpha1.Cre
 	return checked, err
 }
 
-// checkEndpoint checks the certificates at the addresses of --endpoint.
 func (o *Options) checkEndpoint(ctx context.Context) (*result.Check, error) {
 	host, port, err := certs.ParseEndpoint(o.Endpoint)
 	if err != nil {
@@ -461,7 +458,6 @@ func alike(served []certs.Served) [][]certs.Served {
 	return groups
 }
 
-// checkFiles checks files, without a cluster.
 func (o *Options) checkFiles(context.Context) (*result.Check, error) {
 	checked := o.newResult(result.SourceFile, o.request.Bundle)
 	if len(o.Key) == 0 {

@@ -34,7 +34,6 @@ func (o *Options) conclude(r *result.Check) {
 // judges reports whether an error is a verdict on a certificate, which an unreachable endpoint is not.
 func judges(f certs.Finding) bool { return f.Code != certs.EndpointUnreachable }
 
-// fails reports whether a finding makes the command fail.
 func (o *Options) fails(f certs.Finding) bool {
 	return f.Refuses() || o.FailOn == "warning" && f.Severity == certs.SeverityWarning
 }
@@ -100,7 +99,6 @@ func (o *Options) writeSubject(out *strings.Builder, s result.CheckedCertificate
 	}
 }
 
-// mark returns the symbol for the severity of a finding.
 func (o *Options) mark(f certs.Finding) string {
 	if f.Refuses() {
 		return o.Style.Bad("✗")

@@ -346,7 +346,6 @@ func (g *Grant) validate() error {
 	return nil
 }
 
-// objects returns the objects that permit the agent to use the Secret.
 func (g *Grant) objects(agent types.NamespacedName) []map[string]any {
 	return delegation.Grant{Secret: g.secret, Namespace: agent.Namespace, ServiceAccount: agent.Name}.Objects()
 }

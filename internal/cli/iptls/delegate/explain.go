@@ -28,7 +28,6 @@ const (
 	checkSecret     = "secret" // information only
 )
 
-// explanation collects the result.
 type explanation struct{ result.DelegationExplanation }
 
 // ExplainOptions holds the inputs of `pinniped explain`; a test fills it directly.
@@ -97,7 +96,6 @@ func (o *ExplainOptions) Run(ctx context.Context) error {
 	return o.Session.Print(&found.DelegationExplanation, o.verdict(found), text)
 }
 
-// verdict returns an error unless the use is permitted.
 func (o *ExplainOptions) verdict(found *explanation) error {
 	switch found.Permitted {
 	case result.AnswerYes:
@@ -125,16 +123,9 @@ func (o *ExplainOptions) verdict(found *explanation) error {
 
 // explain collects all that the caller may read.
 func (o *ExplainOptions) explain(ctx context.Context, agent types.NamespacedName) (*explanation, error) {
-	e := &explanation{
-		result.DelegationExplanation{
-			Secret: result.Ref(
-				o.Grant.secret,
-			),
-			Agent:     result.Ref(agent),
-			Permitted: result.AnswerYes,
-			Reason:    delegation.Permitted,
-		},
-	}
+	e := &explanation{}
+	e.Secret, e.Agent = result.Ref(o.Grant.secret), result.Ref(agent)
+	e.Permitted, e.Reason = result.AnswerYes, delegation.Permitted
 	if agent.Namespace == o.Grant.secret.Namespace {
 		e.add(checkDelegation, "", result.AnswerYes, "none is needed: the Secret is in the agent's own namespace")
 		return e, o.addSecret(ctx, e)

@@ -127,7 +127,6 @@ func (o *Options) evaluateClients(ctx context.Context, issuer *configv1alpha1.Cr
 	done.Revisions = session.ClientStates(history, met, o.Session.AskElsewhere(ctx, history, at), done.At)
 }
 
-// errNoHistory is the error for an agent without a revision history.
 var errNoHistory = errors.New("the agent keeps no revision history, because it is Pinniped's agent or an older version")
 
 // retire marks a revision as having no clients, and returns its ID.

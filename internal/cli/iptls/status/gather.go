@@ -24,7 +24,6 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// snapshot is the data for the status.
 type snapshot struct {
 	*result.Status
 	issuer    *configv1alpha1.CredentialIssuer
@@ -39,7 +38,6 @@ type snapshot struct {
 	namespace string              // the agent's
 }
 
-// gatherStatus reads the cluster, probes the endpoint, and combines the results.
 func (o *Options) gatherStatus(ctx context.Context) (*result.Status, error) {
 	namespace, err := o.Session.FindNamespace(ctx)
 	if err != nil {
@@ -101,7 +99,6 @@ func (l *snapshot) hasProblem(code string) bool {
 	return slices.ContainsFunc(l.Problems, func(p result.Problem) bool { return p.Code == code })
 }
 
-// configured sets the configuration in the spec.
 func (l *snapshot) configured() {
 	l.Configured = &result.ConfiguredStatus{
 		Mode: string(l.spec.Mode), Source: result.SourceGenerated,
@@ -291,7 +288,6 @@ func (l *snapshot) expectedSHA256() string {
 	}
 }
 
-// probeEndpoint probes each address.
 func (o *Options) probeEndpoint(ctx context.Context, l *snapshot) {
 	at := l.view.At
 	if at.Host == "" || l.view.Disabled {
@@ -309,8 +305,8 @@ func (o *Options) probeEndpoint(ctx context.Context, l *snapshot) {
 	for _, one := range met {
 		address := result.Address{Address: one.Address}
 		if len(one.Chain) > 0 {
-			until := one.Chain[0].NotAfter.UTC()
-			address.SHA256, address.NotAfter = certs.Fingerprint(one.Chain[0].Raw), &until
+			leaf := one.Chain[0]
+			address.SHA256, address.NotAfter = certs.Fingerprint(leaf.Raw), new(leaf.NotAfter.UTC())
 		}
 		if refused := l.refusal(one, l.expectedSHA256()); refused != nil {
 			address.Code = refused.Code
@@ -339,7 +335,6 @@ func (l *snapshot) refusal(one session.Met, sha256 string) *certs.Finding {
 	return nil
 }
 
-// silence describes how an address fails to respond.
 func silence(one session.Met) string {
 	if one.Err != nil {
 		return "presents its certificate, but " + one.Err.Error()
@@ -394,7 +389,6 @@ func (l *snapshot) certificate() {
 	}
 }
 
-// renewedByAgent is the Kind of the Renewer of a generated certificate.
 const renewedByAgent = "pinniped-agent"
 
 // evaluateKubeconfigs checks which kubeconfigs work with the presented and with the configured certificate.

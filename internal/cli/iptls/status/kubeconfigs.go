@@ -55,7 +55,6 @@ func (l *snapshot) evaluateKubeconfigs(all []session.Kubeconfig, at kubeconfig.E
 	return others
 }
 
-// worse reports whether a is more important than b.
 func worse(a, b result.FileOutcome) bool {
 	rank := []result.FileOutcome{
 		result.FileWorks, result.FileOutdated, result.FileNotKnown, result.FileWillBreak, result.FileBroken,
@@ -156,7 +155,6 @@ func differs(bundle, published []byte) string {
 	return ""
 }
 
-// presents reports whether an address presents a certificate.
 func presents(one session.Met) bool { return len(one.Chain) > 0 }
 
 // verify verifies a chain, unless it is empty, as kubectl does. An empty bundle means the system roots, and an empty

@@ -13,7 +13,6 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 )
 
-// text returns the status as text.
 func (o *Options) text(r *result.Status) []byte {
 	var out strings.Builder
 	verdict := o.Style.Good("in effect")
@@ -36,9 +35,7 @@ func (o *Options) text(r *result.Status) []byte {
 	for _, problem := range r.Problems {
 		ui.Fprintf(&out, "  %s %s\n", o.Style.Bad("✗"), problem.Message)
 	}
-	line := func(label, text string) {
-		ui.Fprintf(&out, "  %-13s%s\n", label+":", text)
-	}
+	line := func(label, text string) { ui.Fprintf(&out, "  %-13s%s\n", label+":", text) }
 	if r.Configured != nil {
 		line("configured", configuredText(r.Configured))
 	}
@@ -198,7 +195,6 @@ func (o *Options) validity(c *result.CertificateStatus, at time.Time) string {
 	return text + ", " + paint(remaining)
 }
 
-// bar draws the elapsed part of a lifetime.
 func bar(from, to, at time.Time) string {
 	const width = 24
 	over := 0

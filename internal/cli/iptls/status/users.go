@@ -71,7 +71,6 @@ func (o *Options) concludeUsers(ctx context.Context, l *snapshot) {
 	}
 }
 
-// usersNotKnown returns the result when it cannot be determined who can connect.
 func usersNotKnown(why string, next ...string) result.Users {
 	return result.Users{State: result.UsersNotKnown, Message: "not known: " + why, Next: next}
 }
@@ -127,18 +126,15 @@ func (l *snapshot) usersAtEndpoint() (users result.Users, fix string) {
 	return l.notAffected(), ""
 }
 
-// noneAccepts reports whether no client in use accepts the certificate at an address.
 func (l *snapshot) noneAccepts(one session.Met) bool {
 	return len(l.Clients) > 0 && l.refusal(one, "") != nil &&
 		!slices.ContainsFunc(session.ClientStates(l.history, []session.Met{one}, nil, l.At), works)
 }
 
-// works reports whether any client of a revision works.
 func works(state result.ClientState) bool {
 	return state.Outcome == result.ClientsWork || state.Outcome == result.ClientsPartlyRefused
 }
 
-// someStates returns which users fail while others work.
 func (l *snapshot) someStates() (users result.Users, some bool) {
 	users.State = result.UsersSomeRefused
 	var sentences []string
@@ -252,8 +248,7 @@ func (l *snapshot) cause(one session.Met) result.Users {
 	switch refused.Code {
 	case certs.Expired:
 		why = "the certificate in service expired"
-		until := one.Chain[0].NotAfter.UTC()
-		users.Since = &until
+		users.Since = new(one.Chain[0].NotAfter.UTC())
 	case certs.NotYetValid:
 		why = "the certificate in service is not valid before " + one.Chain[0].NotBefore.UTC().Format(time.RFC3339)
 	case certs.NameNotCovered:
