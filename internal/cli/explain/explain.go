@@ -146,12 +146,11 @@ func (o *Options) one(e certs.Explanation) []byte {
 }
 
 func (o *Options) severity(s certs.Severity) string {
-	switch s {
-	case certs.SeverityError:
+	if s == certs.SeverityError {
 		return o.Style.Bad(s.String())
-	case certs.SeverityWarning:
-		return o.Style.Caution(s.String())
-	default:
-		return s.String()
 	}
+	if s == certs.SeverityWarning {
+		return o.Style.Caution(s.String())
+	}
+	return s.String()
 }

@@ -298,12 +298,7 @@ func (o *Options) named(s result.CheckedCertificate, err error) error {
 	return fmt.Errorf("%s: %w", s.Name, err)
 }
 
-func (o *Options) now() time.Time {
-	if o.at.IsZero() {
-		return o.Session.Now()
-	}
-	return o.at
-}
+func (o *Options) now() time.Time { return cmp.Or(o.at, o.Session.Now()) }
 
 // checkCluster checks the configured certificate, or what the flags would configure.
 func (o *Options) checkCluster(ctx context.Context) (*result.Check, error) {

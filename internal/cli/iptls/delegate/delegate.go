@@ -119,9 +119,8 @@ func (o *Options) Run(ctx context.Context) error {
 		return session.WithCodes(err)
 	}
 	if agent.Namespace == o.Grant.secret.Namespace {
-		return ui.WithHint(
-			ui.Usage(fmt.Errorf("the Secret %q is in the agent's own namespace, where it needs no delegation", o.Grant.secret)),
-			"use it with: pinniped ip-tls set --secret %s", o.Grant.secret.Name)
+		return ui.WithHint(ui.Usage(fmt.Errorf("the Secret %q is in the agent's own namespace, where it needs no delegation",
+			o.Grant.secret)), "use it with: pinniped ip-tls set --secret %s", o.Grant.secret.Name)
 	}
 	objects := o.Grant.objects(agent)
 	if o.Revoke {

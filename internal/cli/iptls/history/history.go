@@ -2,6 +2,7 @@
 package history
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -101,12 +102,9 @@ func (o *Options) Run(ctx context.Context) error {
 func (o *Options) evaluateClients(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, history serving.History,
 	done *result.History,
 ) {
-	url := ""
+	url, _, _ := serving.Frontend(serving.Strategy(issuer))
 	if n := len(history.Revisions); n > 0 {
-		url = history.Revisions[n-1].Endpoint
-	}
-	if endpoint, _, _ := serving.Frontend(serving.Strategy(issuer)); endpoint != "" {
-		url = endpoint
+		url = cmp.Or(url, history.Revisions[n-1].Endpoint)
 	}
 	var met []session.Met
 	at, err := plan.ParseEndpoint(url)
@@ -146,17 +144,16 @@ func (o *Options) retire(
 		var known []string
 		problem := "matches no revision"
 		for i := range h.Revisions {
-			if strings.HasPrefix(h.Revisions[i].ID, o.Retire) {
+			known = append(known, h.Revisions[i].ID)
+			if strings.HasPrefix(known[i], o.Retire) {
 				problem = "matches several revisions"
 			}
-			known = append(known, h.Revisions[i].ID)
 		}
 		return "", ui.WithHint(ui.Usage(fmt.Errorf("invalid value %q for --retire: that %s", o.Retire, problem)),
 			"known IDs: %s", plan.OrNone(strings.Join(known, ", ")))
 	case revision.Until.IsZero():
-		return "", ui.WithExitCode(ui.WithHint(
-			fmt.Errorf("revision %q is published now, so it cannot be retired", revision.ID),
-			plan.NothingChanged+"first publish another revision"), ui.ExitRefused)
+		return "", ui.WithExitCode(ui.WithHint(fmt.Errorf("revision %q is published now, so it cannot be retired",
+			revision.ID), plan.NothingChanged+"first publish another revision"), ui.ExitRefused)
 	case revision.Ended():
 		o.Session.Progress.Info("Revision %s is already retired", revision.ID)
 		return revision.ID, nil

@@ -107,10 +107,9 @@ func (o *Options) gatherAway(ctx context.Context, cause error, l *snapshot) (*re
 		}
 		return l.Status, fmt.Errorf("the cluster does not respond; only the endpoint was checked: %w", cause)
 	}
-	return l.Status, ui.WithHint(
-		fmt.Errorf("the kubeconfig uses the impersonation proxy, so only the endpoint was checked: %w", cause),
-		"to see and fix the rest, pass a --kubeconfig that bypasses the proxy, such as the one from the cluster's "+
-			"installer or cloud provider")
+	return l.Status, ui.WithHint(fmt.Errorf("the kubeconfig uses the impersonation proxy, so only the endpoint was "+
+		"checked: %w", cause), "to see and fix the rest, pass a --kubeconfig that bypasses the proxy, such as the one from "+
+		"the cluster's installer or cloud provider")
 }
 
 // knownEndpoint returns the endpoint without the cluster: that of --endpoint, of a credential plugin in a kubeconfig,

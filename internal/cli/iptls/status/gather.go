@@ -283,9 +283,8 @@ func (l *snapshot) expectedSHA256() string {
 		return certs.Fingerprint(l.chain[0].Raw)
 	case serving != nil && l.Configured != nil && strings.EqualFold(string(l.Configured.Source), string(serving.Source)):
 		return serving.SHA256
-	default:
-		return ""
 	}
+	return ""
 }
 
 func (o *Options) probeEndpoint(ctx context.Context, l *snapshot) {
@@ -316,9 +315,9 @@ func (o *Options) probeEndpoint(ctx context.Context, l *snapshot) {
 		}
 		l.Addresses = append(l.Addresses, address)
 	}
-	for _, address := range skipped {
-		l.Addresses = append(l.Addresses,
-			result.Address{Address: address, Skipped: true, Problem: "there is no route to it from here"})
+	for _, one := range skipped {
+		address := result.Address{Address: one, Skipped: true, Problem: "there is no route to it from here"}
+		l.Addresses = append(l.Addresses, address)
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"net"
 	"slices"
 	"strings"
 
@@ -126,8 +125,7 @@ const codeGeneratedServes = "GeneratedServes"
 func (o *Options) next(ctx context.Context, l *snapshot, code string) []string {
 	at := Place{
 		Namespace: l.namespace, Issuer: discovery.KubectlName(l.issuer),
-		Endpoint: net.JoinHostPort(l.view.At.Host, l.view.At.Port),
-		Renewer:  l.RenewedBy, Kubeconfigs: o.KubeconfigsFrom, Service: "SERVICE",
+		Endpoint: l.view.At.String(), Renewer: l.RenewedBy, Kubeconfigs: o.KubeconfigsFrom, Service: "SERVICE",
 	}
 	tls, inService := l.spec.TLS, l.issuer.Status.ServingCertificate
 	if tls != nil {

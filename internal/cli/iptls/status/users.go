@@ -289,8 +289,7 @@ func (l *snapshot) notAffected() result.Users {
 	if t := l.Transition; t != nil {
 		users.Message += "; " + t.Waits()
 		if by := l.RenewedBy; by != nil && by.Kind == result.CertManagerCertificate && l.spec.TLS.SecretName == t.SecretName {
-			users.Message += "; if " + cmp.Or(by.Issuer, "its issuer") + " is the wrong issuer, correct it in the " +
-				"Certificate"
+			users.Message += "; if " + cmp.Or(by.Issuer, "its issuer") + " is the wrong issuer, correct it in the Certificate"
 		}
 	}
 	return users
@@ -327,22 +326,20 @@ func (l *snapshot) otherCA(wanted []byte) {
 // endpoint that presents what the agent reports to serve instead, or that does not respond because no agent runs.
 func (l *snapshot) endpointProblems() {
 	inService := l.issuer.Status.ServingCertificate
-	byCode := map[string][]string{}
-	var order []string
+	before := len(l.Problems)
 	for _, address := range l.Addresses {
 		follows := address.Code == certs.EndpointUnreachable && l.hasProblem(codeAgentNotRunning) ||
-			address.Code == certs.EndpointServesOther && len(l.Problems) > 0 && inService != nil &&
+			address.Code == certs.EndpointServesOther && before > 0 && inService != nil &&
 				inService.SHA256 == address.SHA256
 		if address.Problem == "" || address.Skipped || follows {
 			continue
 		}
-		code := cmp.Or(string(address.Code), codeNoResponse)
-		if byCode[code] == nil {
-			order = append(order, code)
+		code, text := cmp.Or(string(address.Code), codeNoResponse), address.Address+" "+address.Problem
+		same := func(p result.Problem) bool { return p.Code == code }
+		if at := slices.IndexFunc(l.Problems[before:], same); at >= 0 {
+			l.Problems[before+at].Message += "; " + text
+		} else {
+			l.problem(code, "%s", text)
 		}
-		byCode[code] = append(byCode[code], address.Address+" "+address.Problem)
-	}
-	for _, code := range order {
-		l.problem(code, "%s", strings.Join(byCode[code], "; "))
 	}
 }
