@@ -200,10 +200,8 @@ func (o *Options) validateSource() error {
 		if !o.Certificate.Changed(source.flag) {
 			continue
 		}
-		for _, other := range source.excluded {
-			if o.Certificate.Changed(other) {
-				return ui.Usage(fmt.Errorf("--%s and --%s cannot be combined", source.flag, other))
-			}
+		if at := slices.IndexFunc(source.excluded, o.Certificate.Changed); at >= 0 {
+			return ui.Usage(fmt.Errorf("--%s and --%s cannot be combined", source.flag, source.excluded[at]))
 		}
 		if len(o.Key) > 0 && len(o.Key) != len(o.Cert) {
 			return ui.WithHint(ui.Usage(fmt.Errorf("--cert is given %d times, --key %d times", len(o.Cert), len(o.Key))),
@@ -224,14 +222,11 @@ func (o *Options) validateSource() error {
 func (o *Options) Complete() error {
 	once := map[string]string{"ca-bundle": o.Certificate.CABundle}
 	for flag, paths := range map[string][]string{"cert": o.Cert, "key": o.Key} {
-		for _, path := range paths {
-			if path == "-" && once[flag] == "-" {
-				return ui.Usage(fmt.Errorf("only one --%s can be read from stdin", flag))
-			}
-			if once[flag] != "-" {
-				once[flag] = path
-			}
+		dashes := slices.DeleteFunc(slices.Clone(paths), func(path string) bool { return path != "-" })
+		if len(dashes) > 1 {
+			return ui.Usage(fmt.Errorf("only one --%s can be read from stdin", flag))
 		}
+		once[flag] = strings.Join(dashes, "")
 	}
 	err := session.OneFromStdin(once)
 	if err != nil {

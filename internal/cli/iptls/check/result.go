@@ -61,11 +61,10 @@ func (o *Options) writeSubject(out *strings.Builder, s result.CheckedCertificate
 	case len(s.Certificate.Warnings()) > 0:
 		verdict = o.Style.Caution("good, with warnings")
 	}
-	ui.Fprintf(out, "%s: %s", o.Style.Bold(s.Name), verdict)
 	if !o.at.IsZero() {
-		ui.Fprintf(out, " at %s", at.Format(time.RFC3339))
+		verdict += " at " + at.Format(time.RFC3339)
 	}
-	out.WriteString("\n")
+	ui.Fprintf(out, "%s: %s\n", o.Style.Bold(s.Name), verdict)
 	if leaf := s.Certificate; leaf.Leaf != nil {
 		names := plan.OrNone(strings.Join(slices.Concat(leaf.DNSNames, leaf.IPAddresses), ", "))
 		ui.Fprintf(out, "  names:      %s\n  valid:      from %s until %s\n  SHA-256:    %s\n", names,
@@ -111,36 +110,33 @@ func (o *Options) mark(f certs.Finding) string {
 
 // notMade returns the checks for which the flags give no input, with the reasons.
 func (o *Options) notMade(source result.Source) []result.CheckNotMade {
+	type codes = []certs.Code
+	ofKey := codes{certs.KeyMismatch, certs.KeyEncrypted, certs.KeyUnreadable, certs.HandshakeFailed}
+	ofEndpoint := codes{certs.EndpointUnreachable, certs.EndpointServesOther}
+	ofCluster := codes{
+		certs.SecretNotFound, certs.SecretNotPermitted, certs.SecretIncomplete, certs.ClocksDiffer,
+		certs.LoadBalancerIPUnused, certs.OldClientsBreak,
+	}
+	cluster, file, named := source == result.SourceCluster, source == result.SourceFile, o.Certificate.ExternalEndpoint != ""
 	var list []result.CheckNotMade
-	add := func(reason string, codes ...certs.Code) {
-		for _, code := range codes {
-			list = append(list, result.CheckNotMade{Code: code, Reason: reason})
-		}
-	}
-	ofKey := []certs.Code{certs.KeyMismatch, certs.KeyEncrypted, certs.KeyUnreadable, certs.HandshakeFailed}
-	ofEndpoint := []certs.Code{certs.EndpointUnreachable, certs.EndpointServesOther}
-	if source != result.SourceCluster {
-		add("no cluster was read", certs.SecretNotFound, certs.SecretNotPermitted, certs.SecretIncomplete,
-			certs.ClocksDiffer, certs.LoadBalancerIPUnused, certs.OldClientsBreak)
-	}
-	switch source {
-	case result.SourceCluster:
-		add(`no address is probed: use "pinniped ip-tls status"`, ofEndpoint...)
-		if !o.at.IsZero() {
-			add("the certificate is checked as of another time (--at)", certs.ClocksDiffer)
-		}
-	case result.SourceEndpoint:
-		add("only the server has the private key", ofKey...)
-	default:
-		add("no endpoint is used", ofEndpoint...)
-		if len(o.Key) == 0 {
-			add("no private key was given (--key)", ofKey...)
-		}
-		if len(o.Names) == 0 && o.Certificate.ExternalEndpoint == "" {
-			add("no --name was given", certs.NameNotCovered)
-		}
-		if o.Certificate.ExternalEndpoint == "" {
-			add("no --external-endpoint was given", certs.EndpointInvalid)
+	for _, skipped := range []struct {
+		when   bool
+		reason string
+		codes
+	}{
+		{!cluster, "no cluster was read", ofCluster},
+		{cluster, `no address is probed: use "pinniped ip-tls status"`, ofEndpoint},
+		{cluster && !o.at.IsZero(), "the certificate is checked as of another time (--at)", codes{certs.ClocksDiffer}},
+		{source == result.SourceEndpoint, "only the server has the private key", ofKey},
+		{file, "no endpoint is used", ofEndpoint},
+		{file && len(o.Key) == 0, "no private key was given (--key)", ofKey},
+		{file && len(o.Names) == 0 && !named, "no --name was given", codes{certs.NameNotCovered}},
+		{file && !named, "no --external-endpoint was given", codes{certs.EndpointInvalid}},
+	} {
+		for _, code := range skipped.codes {
+			if skipped.when {
+				list = append(list, result.CheckNotMade{Code: code, Reason: skipped.reason})
+			}
 		}
 	}
 	slices.SortFunc(list, func(a, b result.CheckNotMade) int { return cmp.Compare(a.Code, b.Code) })

@@ -112,8 +112,7 @@ func (l *snapshot) configured() {
 	if other, name, ok := strings.Cut(tls.SecretName, "/"); ok {
 		ref = result.ObjectRef{Namespace: other, Name: name}
 	}
-	l.Configured.Source, l.Configured.Secret = result.SourceSecret, &ref
-	l.Configured.Verification = tls.Verification
+	l.Configured.Source, l.Configured.Secret, l.Configured.Verification = result.SourceSecret, &ref, tls.Verification
 	if from := tls.CertificateAuthorityDataSource; from != nil {
 		l.Configured.CABundleSource = from.String()
 	}
@@ -308,8 +307,7 @@ func (o *Options) probeEndpoint(ctx context.Context, l *snapshot) {
 			address.SHA256, address.NotAfter = certs.Fingerprint(leaf.Raw), new(leaf.NotAfter.UTC())
 		}
 		if refused := l.refusal(one, l.expectedSHA256()); refused != nil {
-			address.Code = refused.Code
-			address.Problem = strings.TrimPrefix(refused.Message, one.Address+" ")
+			address.Code, address.Problem = refused.Code, strings.TrimPrefix(refused.Message, one.Address+" ")
 		} else if one.Silent() {
 			address.Problem = silence(one)
 		}
@@ -344,10 +342,7 @@ func silence(one session.Met) string {
 // losesSome reports whether a client that works now would stop verifying with the certificate in a Secret. It is false
 // if the Secret cannot be read.
 func (o *Options) losesSome(ctx context.Context, l *snapshot, name string) bool {
-	at, err := delegation.SecretName(name, l.namespace)
-	if err != nil {
-		return false
-	}
+	at, _ := delegation.SecretName(name, l.namespace) // of an invalid name, there is no Secret
 	secret, err := session.ReadSecret(ctx, o.Session.Cluster, at.Namespace, at.Name)
 	if err != nil || secret == nil || len(l.probed) == 0 {
 		return false

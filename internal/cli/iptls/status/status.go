@@ -26,10 +26,8 @@ type Options struct {
 	Endpoint        string // HOST or HOST:PORT, if the cluster does not respond
 	CABundle        string // path of the CA bundle for Endpoint
 	Style           ui.Style
-	Terminal        bool // stdout is a terminal
-
-	// Current returns the user's own kubeconfig.
-	Current func(factory.ClusterFlags) (*factory.Cluster, error)
+	Terminal        bool                                                 // stdout is a terminal
+	Current         func(factory.ClusterFlags) (*factory.Cluster, error) // the user's own kubeconfig
 
 	kubeconfigs []session.Kubeconfig
 	bundle      []byte // of --ca-bundle
@@ -143,8 +141,7 @@ func (o *Options) verdict(status *result.Status) error {
 		}
 		return ui.WithExitCode(errors.New(text), ui.ExitNotConverged)
 	}
-	err := o.kubeconfigVerdict(status)
-	users := status.Users
+	users, err := status.Users, o.kubeconfigVerdict(status)
 	if err == nil && (users.State == result.UsersAllRefused || users.State == result.UsersSomeRefused) {
 		err = fmt.Errorf("the configuration is in effect, but users are refused (%s)", users.Code)
 	}

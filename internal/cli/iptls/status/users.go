@@ -243,12 +243,10 @@ func (l *snapshot) cause(one session.Met) result.Users {
 	if refused == nil {
 		return result.Users{Code: codeNoResponse, Message: fmt.Sprintf(" (%s %s)", one.Address, silence(one))}
 	}
-	users := result.Users{Code: string(refused.Code)}
-	why := ""
+	users, why := result.Users{Code: string(refused.Code)}, ""
 	switch refused.Code {
 	case certs.Expired:
-		why = "the certificate in service expired"
-		users.Since = new(one.Chain[0].NotAfter.UTC())
+		why, users.Since = "the certificate in service expired", new(one.Chain[0].NotAfter.UTC())
 	case certs.NotYetValid:
 		why = "the certificate in service is not valid before " + one.Chain[0].NotBefore.UTC().Format(time.RFC3339)
 	case certs.NameNotCovered:
@@ -325,8 +323,7 @@ func (l *snapshot) otherCA(wanted []byte) {
 // endpointProblems adds the problems at the addresses, one per cause. It leaves out consequences of other problems: an
 // endpoint that presents what the agent reports to serve instead, or that does not respond because no agent runs.
 func (l *snapshot) endpointProblems() {
-	inService := l.issuer.Status.ServingCertificate
-	before := len(l.Problems)
+	inService, before := l.issuer.Status.ServingCertificate, len(l.Problems)
 	for _, address := range l.Addresses {
 		follows := address.Code == certs.EndpointUnreachable && l.hasProblem(codeAgentNotRunning) ||
 			address.Code == certs.EndpointServesOther && before > 0 && inService != nil &&
