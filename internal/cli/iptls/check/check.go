@@ -147,7 +147,6 @@ func (o *Options) Validate() error {
 		"write 2027-01-31, or 2027-01-31T08:00:00Z")
 }
 
-// parseSpan parses a number of days, or a time.ParseDuration text.
 func parseSpan(text string) (time.Duration, error) {
 	const day = 24 * time.Hour
 	if count, ok := strings.CutSuffix(text, "d"); ok {

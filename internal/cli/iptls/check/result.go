@@ -12,7 +12,6 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// conclude sets the fields that follow from the others.
 func (o *Options) conclude(r *result.Check) {
 	r.OK = true
 	for i := range r.Subjects {

@@ -168,7 +168,6 @@ func (o *Options) apply(ctx context.Context, objects []map[string]any) (map[stri
 	return unchanged, nil
 }
 
-// denied adds a hint to a forbidden error from the Secret's namespace.
 func (o *Options) denied(err error) error {
 	if !errors.Is(err, discovery.ErrForbidden) {
 		return err
@@ -268,7 +267,6 @@ func describe(object map[string]any) string {
 	return fmt.Sprintf("%s.%s/%s in namespace %s", strings.ToLower(kind.Kind), kind.Group, u.GetName(), u.GetNamespace())
 }
 
-// print prints the objects as manifests for kubectl, or what was done with them.
 func (o *Options) print(objects []map[string]any, done string, unchanged map[string]bool) error {
 	var text []byte
 	var err error
@@ -316,7 +314,6 @@ func (g *Grant) addFlags(cmd *cobra.Command) {
 	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{"to": none, "service-account": none})
 }
 
-// oneSecret is the cobra.Command.Args of a command with one Secret.
 func oneSecret(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return ui.WithHint(ui.Usage(errors.New("NAMESPACE/NAME of the Secret is missing")), "run %q",

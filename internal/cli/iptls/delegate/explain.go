@@ -121,7 +121,6 @@ func (o *ExplainOptions) verdict(found *explanation) error {
 	}
 }
 
-// explain collects all that the caller may read.
 func (o *ExplainOptions) explain(ctx context.Context, agent types.NamespacedName) (*explanation, error) {
 	e := &explanation{}
 	e.Secret, e.Agent = result.Ref(o.Grant.secret), result.Ref(agent)

@@ -98,7 +98,6 @@ func (o *Options) Run(ctx context.Context) error {
 	return o.Session.Print(done, nil, func() ([]byte, error) { return o.text(done), nil })
 }
 
-// evaluateClients sets whether the clients of each revision verify the certificate.
 func (o *Options) evaluateClients(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, history serving.History,
 	done *result.History,
 ) {

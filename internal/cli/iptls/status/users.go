@@ -160,7 +160,6 @@ func (l *snapshot) someStates() (users result.Users, some bool) {
 	return users, len(sentences) > 0
 }
 
-// sentence says which users of a revision fail, since when and why.
 func (l *snapshot) sentence(state result.ClientState) string {
 	who := "users with kubeconfigs made " + l.when(state)
 	if state.Outcome == result.ClientsPartlyRefused {
