@@ -129,11 +129,9 @@ func (o *Options) Validate() error {
 		return ui.Usage(fmt.Errorf(`invalid value %q for --fail-on: supported values are "error" and "warning"`, o.FailOn))
 	}
 	var err error
-	if o.Within != "" {
-		if o.within, err = parseSpan(o.Within); err != nil {
-			return ui.WithHint(ui.Usage(fmt.Errorf("invalid value %q for --expires-within: %w", o.Within, err)),
-				"write 30d for 30 days, or 12h")
-		}
+	if o.within, err = parseSpan(o.Within); o.Within != "" && err != nil {
+		return ui.WithHint(ui.Usage(fmt.Errorf("invalid value %q for --expires-within: %w", o.Within, err)),
+			"write 30d for 30 days, or 12h")
 	}
 	if o.At == "" {
 		return nil

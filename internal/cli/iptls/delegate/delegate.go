@@ -334,10 +334,8 @@ func (g *Grant) validate() error {
 	if g.secret, err = delegation.SecretName(g.Secret, ""); err != nil {
 		return ui.Usage(err)
 	}
-	if g.To != "" {
-		if _, err := delegation.SecretName(g.To+"/x", ""); err != nil {
-			return ui.Usage(fmt.Errorf("invalid value %q for --to: not a namespace", g.To))
-		}
+	if _, err := delegation.SecretName(g.To+"/x", ""); g.To != "" && err != nil {
+		return ui.Usage(fmt.Errorf("invalid value %q for --to: not a namespace", g.To))
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -154,18 +155,11 @@ func (o *Options) kubeconfigVerdict(status *result.Status) error {
 	if len(o.KubeconfigsFrom) == 0 {
 		return nil
 	}
-	bad, unread, total := 0, 0, len(status.Kubeconfigs)
-	for _, file := range status.Kubeconfigs {
-		if file.Outcome == result.FileBroken || file.Outcome == result.FileWillBreak {
-			bad++
-		}
-	}
-	for _, file := range o.kubeconfigs {
-		if file.Err != nil && !errors.Is(file.Err, kubeconfig.ErrDangling) {
-			unread++
-		}
-	}
-	switch {
+	good := func(f result.File) bool { return f.Outcome != result.FileBroken && f.Outcome != result.FileWillBreak }
+	read := func(f session.Kubeconfig) bool { return f.Err == nil || errors.Is(f.Err, kubeconfig.ErrDangling) }
+	bad := len(slices.DeleteFunc(slices.Clone(status.Kubeconfigs), good))
+	unread := len(slices.DeleteFunc(slices.Clone(o.kubeconfigs), read))
+	switch total := len(status.Kubeconfigs); {
 	case bad > 0 && unread > 0:
 		return fmt.Errorf("%d of %d kubeconfigs are broken or will break, and %d cannot be read", bad, total, unread)
 	case bad > 0:

@@ -171,15 +171,13 @@ func (o *Options) renewerText(r *result.Renewer) string {
 func (o *Options) validity(c *result.CertificateStatus, at time.Time) string {
 	text := fmt.Sprintf("%s to %s", c.NotBefore.Format(time.RFC3339), c.NotAfter.Format(time.RFC3339))
 	left, lifetime := c.NotAfter.Sub(at), c.NotAfter.Sub(c.NotBefore)
-	var remaining string
-	paint := o.Style.Good
+	remaining, paint := ui.Roughly(left)+" left", o.Style.Good
 	switch {
 	case at.Before(c.NotBefore):
 		remaining, paint = "not valid yet, in "+ui.Roughly(c.NotBefore.Sub(at)), o.Style.Bad
 	case left <= 0:
 		remaining, paint = "expired "+ui.Roughly(-left)+" ago", o.Style.Bad
 	default:
-		remaining = ui.Roughly(left) + " left"
 		if lifetime > 0 {
 			remaining += fmt.Sprintf(" (%d%%)", left*100/lifetime)
 		}

@@ -38,26 +38,20 @@ func (l *snapshot) judgeClients() {
 func (o *Options) concludeUsers(ctx context.Context, l *snapshot) {
 	var fix string
 	l.Users, fix = l.usersAtEndpoint()
-	all, broken, otherNames := 0, 0, 0
+	var all []result.Entry
 	for _, file := range l.Kubeconfigs {
-		for _, entry := range file.Entries {
-			all++
-			if entry.Outcome == result.FileBroken {
-				broken++
-				if entry.Code == string(certs.NameNotCovered) {
-					otherNames++
-				}
-			}
-		}
+		all = append(all, file.Entries...)
 	}
-	if l.Users.State == result.UsersNotAffected && broken > 0 {
+	broken := slices.DeleteFunc(slices.Clone(all), func(e result.Entry) bool { return e.Outcome != result.FileBroken })
+	if l.Users.State == result.UsersNotAffected && len(broken) > 0 {
 		l.Users.State, l.Users.Code = result.UsersSomeRefused, string(certs.OldClientsBreak)
 		why := "do not trust the certificate in service"
-		if otherNames == broken {
+		trust := func(e result.Entry) bool { return e.Code != string(certs.NameNotCovered) }
+		if !slices.ContainsFunc(broken, trust) {
 			why, l.Users.Code = "use a name that the certificate in service does not cover", string(certs.NameNotCovered)
 		}
 		l.Users.Message = fmt.Sprintf("users of %d of the %d contexts below are refused: their contexts %s; users with the "+
-			"published CA bundle and endpoint are not affected", broken, all, why)
+			"published CA bundle and endpoint are not affected", len(broken), len(all), why)
 	}
 	fix = cmp.Or(fix, l.Users.Code)
 	if fix == "" && len(l.Problems) > 0 {
