@@ -50,8 +50,7 @@ type Options struct {
 func NewCommand(f *factory.Factory) *cobra.Command {
 	o := &Options{Session: session.New(f)}
 	cmd := &cobra.Command{
-		Use:   "check",
-		Short: "Check the serving certificate without changing anything",
+		Use: "check", Short: "Check the serving certificate without changing anything",
 		Long: `Check a certificate as "pinniped ip-tls set" does, without changing anything. Flags select the certificate:
 
   - without flags, the configured one. With --secret, --ca-bundle, --external-endpoint and so on, the one that
@@ -82,8 +81,7 @@ Exit codes: 0 good, 3 refused, or a warning with --fail-on warning (see "pinnipe
   # Is the certificate valid over the holidays? What breaks first?
   pinniped ip-tls check --at 2027-01-07
   pinniped ip-tls check --timeline`,
-		Args: factory.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		Args: factory.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
 			o.Certificate.Changed, o.Style = cmd.Flags().Changed, f.Style(f.Out)
 			return factory.Execute(cmd.Context(), o)
 		},

@@ -41,8 +41,7 @@ type Options struct {
 func NewCommand(f *factory.Factory) *cobra.Command {
 	o := &Options{Session: session.New(f)}
 	cmd := &cobra.Command{
-		Use:   "delegate NAMESPACE/NAME",
-		Short: "Let the agent use a Secret in another namespace",
+		Use: "delegate NAMESPACE/NAME", Short: "Let the agent use a Secret in another namespace",
 		Long: `Permit the agent to serve the certificate in a Secret in another namespace, such as a wildcard certificate
 that several teams share. The owner of that namespace runs this command. It creates, with server-side apply:
 
@@ -68,8 +67,7 @@ Exit codes: 0 done, 3 not revoked because clients would stop verifying (see "pin
 
   # Revoke it
   pinniped ip-tls delegate shared/wildcard-tls --revoke`,
-		Args:              oneSecret,
-		ValidArgsFunction: cobra.NoFileCompletions,
+		Args: oneSecret, ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.Grant.Secret = args[0]
 			return factory.Execute(cmd.Context(), o)

@@ -41,8 +41,7 @@ type ExplainOptions struct {
 func NewExplainCommand(f *factory.Factory) *cobra.Command {
 	o := &ExplainOptions{Session: session.New(f)}
 	cmd := &cobra.Command{
-		Use:   "explain NAMESPACE/NAME",
-		Short: "Explain access to a Secret in another namespace",
+		Use: "explain NAMESPACE/NAME", Short: "Explain access to a Secret in another namespace",
 		Long: `Explain whether the agent may serve the certificate in a Secret in another namespace and, if not, why.
 The command checks:
 
@@ -60,8 +59,7 @@ Exit codes: 0 permitted, 3 not permitted, 4 not known (see "pinniped help exit-c
 
   # Only the owner's YAML
   pinniped ip-tls delegate shared/wildcard-tls --dry-run -o yaml`,
-		Args:              oneSecret,
-		ValidArgsFunction: cobra.NoFileCompletions,
+		Args: oneSecret, ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.Grant.Secret, o.Style = args[0], f.Style(f.Out)
 			return factory.Execute(cmd.Context(), o)

@@ -31,8 +31,7 @@ type Options struct {
 func NewCommand(f *factory.Factory) *cobra.Command {
 	o := &Options{Session: session.New(f)}
 	cmd := &cobra.Command{
-		Use:   "history",
-		Short: "List revisions and whether their clients still verify",
+		Use: "history", Short: "List revisions and whether their clients still verify",
 		Long: `List the revisions that the agent has published, the newest last. For each one, show its endpoint, trust bundle
 and names, when it was published, who made the change, and whether its clients verify the certificate that is presented
 now. A change that would break clients in use is delayed until they verify the new certificate, or is
@@ -51,8 +50,7 @@ Exit codes: 0 listed or retired, 2 unknown ID, 3 not retired because the revisio
 
   # In a script: whose clients break?
   pinniped ip-tls history -o json | jq -r '.revisions[] | select(.outcome == "refused") | .id'`,
-		Args: factory.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		Args: factory.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
 			o.Style = f.Style(f.Out)
 			return factory.Execute(cmd.Context(), o)
 		},

@@ -24,6 +24,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
+const renewedByAgent = "pinniped-agent" // the Kind of the Renewer of a generated certificate
+
 type snapshot struct {
 	*result.Status
 	issuer    *configv1alpha1.CredentialIssuer
@@ -382,8 +384,6 @@ func (l *snapshot) certificate() {
 		l.RenewedBy = &result.Renewer{Kind: renewedByAgent, Name: l.CredentialIssuer}
 	}
 }
-
-const renewedByAgent = "pinniped-agent"
 
 // evaluateKubeconfigs checks which kubeconfigs work with the presented and with the configured certificate.
 func (o *Options) evaluateKubeconfigs(ctx context.Context, l *snapshot) error {

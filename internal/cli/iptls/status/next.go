@@ -115,9 +115,6 @@ func NextCommands(code string, at Place) []string {
 	}
 }
 
-// codeGeneratedServes means that the generated certificate is in service, but revisions in use have another one.
-const codeGeneratedServes = "GeneratedServes"
-
 // next returns the commands for a code, with the names of this installation.
 func (o *Options) next(ctx context.Context, l *snapshot, code string) []string {
 	at := Place{

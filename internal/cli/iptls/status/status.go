@@ -38,8 +38,7 @@ type Options struct {
 func NewCommand(f *factory.Factory) *cobra.Command {
 	o := &Options{Session: session.New(f), Current: f.Cluster}
 	cmd := &cobra.Command{
-		Use:   "status",
-		Short: "Show the serving certificate and which kubeconfigs trust it",
+		Use: "status", Short: "Show the serving certificate and which kubeconfigs trust it",
 		Long: `Show whether users can connect and, if not, what to do. Below that, the output shows what is configured, what
 the agent reports and publishes, what each address of the endpoint presents now, when the certificate expires, who
 renews it, and which kubeconfigs work.
@@ -69,8 +68,7 @@ Exit codes: 0 in effect, 1 only the endpoint was checked, 5 not in effect, 8 cli
 
   # In a script
   pinniped ip-tls status -o json --quiet | jq .certificate.notAfter`,
-		Args: factory.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		Args: factory.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
 			o.Style, o.Terminal = f.Style(f.Out), ui.IsTerminal(f.Out) && f.Getenv("TERM") != "dumb"
 			return factory.Execute(cmd.Context(), o)
 		},

@@ -22,6 +22,7 @@ const (
 	codeAgentNotRunning = "AgentNotRunning" // no replica of the agent is alive
 	codeNoResponse      = "NoAnswer"        // the certificate is good, but requests get no response
 	codeEndpointMoved   = "EndpointMoved"   // clients in use have another endpoint, which fails
+	codeGeneratedServes = "GeneratedServes" // the generated certificate is in service, but revisions in use have another
 )
 
 // judgeClients sets whether the clients of each revision work. Without revisions, it uses the published trust bundle.
