@@ -5,8 +5,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// agentCodes explains the codes of the CredentialIssuer's status and of "ip-tls status", except those of certificate
-// checks.
+// agentCodes explains the codes of the status and of "ip-tls status", except those of certificate checks.
 func agentCodes() []certs.Explanation {
 	const status = "pinniped ip-tls status"
 	return []certs.Explanation{

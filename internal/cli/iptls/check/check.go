@@ -102,10 +102,10 @@ Exit codes: 0 good, 3 refused, or a warning with --fail-on warning (see "pinnipe
 	flags.StringVar(&o.FailOn, "fail-on", "error", "lowest severity that leads to exit code 3: error or warning")
 	flags.StringVar(&o.Within, "expires-within", "", "report an error if the certificate, or a CA that clients need, "+
 		"expires within this time, such as 30d or 720h")
+	none := cobra.NoFileCompletions
 	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{
-		"fail-on":        factory.CompleteValues("error", "warning"),
-		"expires-within": cobra.NoFileCompletions,
-		"name":           cobra.NoFileCompletions, "endpoint": cobra.NoFileCompletions, "at": cobra.NoFileCompletions,
+		"fail-on":  factory.CompleteValues("error", "warning"),
+		"endpoint": none, "name": none, "at": none, "expires-within": none,
 	})
 	o.Session.AddFlags(cmd, f, 30*time.Second, factory.Formats()...)
 	o.Session.CompleteSecrets(cmd, f)
@@ -114,19 +114,17 @@ Exit codes: 0 good, 3 refused, or a warning with --fail-on warning (see "pinnipe
 
 // Validate checks the flags.
 func (o *Options) Validate() error {
-	if err := cmp.Or(o.Session.Validate(factory.Formats()...), o.Certificate.Validate(), o.validateSource(),
-		session.ValidateEndpoint("endpoint", o.Endpoint)); err != nil {
-		return err
-	}
+	err := cmp.Or(o.Session.Validate(factory.Formats()...), o.Certificate.Validate(), o.validateSource(),
+		session.ValidateEndpoint("endpoint", o.Endpoint))
 	for _, name := range o.Names {
-		if err := validateName(name); err != nil {
-			return err
-		}
+		err = cmp.Or(err, validateName(name))
+	}
+	if err != nil {
+		return err
 	}
 	if !slices.Contains([]string{"", "error", "warning"}, o.FailOn) {
 		return ui.Usage(fmt.Errorf(`invalid value %q for --fail-on: supported values are "error" and "warning"`, o.FailOn))
 	}
-	var err error
 	if o.within, err = parseSpan(o.Within); o.Within != "" && err != nil {
 		return ui.WithHint(ui.Usage(fmt.Errorf("invalid value %q for --expires-within: %w", o.Within, err)),
 			"write 30d for 30 days, or 12h")
@@ -406,8 +404,7 @@ func (o *Options) checkAddresses(ctx context.Context, at plan.Endpoint, bundle [
 	return checked, nil
 }
 
-// checkServed checks the certificate chain that all addresses in same present. If they present none, the findings say
-// why.
+// checkServed checks the chain that all addresses in same present. If they present none, the findings say why.
 func (o *Options) checkServed(at plan.Endpoint, bundle []byte, same []certs.Served) result.CheckedCertificate {
 	addresses := make([]string, len(same))
 	for i, one := range same {
@@ -456,12 +453,11 @@ func (o *Options) checkFiles(context.Context) (*result.Check, error) {
 	for _, name := range o.Names {
 		names = append(names, certs.Name{Value: name, Source: "--name"})
 	}
+	sources := certs.Sources{Certificate: "--cert", Key: "--key", Bundle: "--ca-bundle", Endpoint: "--external-endpoint"}
 	for i, path := range o.Cert {
 		in := certs.Input{
 			NoKey: len(o.Key) == 0 || o.Key[i] == "", Bundle: o.request.Bundle, Names: names,
-			Endpoint: o.Certificate.ExternalEndpoint, Sources: certs.Sources{
-				Certificate: "--cert", Key: "--key", Bundle: "--ca-bundle", Endpoint: "--external-endpoint",
-			},
+			Endpoint: o.Certificate.ExternalEndpoint, Sources: sources,
 		}
 		var err error
 		if in.CertPEM, err = session.ReadPEMFile("the certificate", path, o.Session.In); err != nil {

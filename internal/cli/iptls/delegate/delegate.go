@@ -88,15 +88,11 @@ Exit codes: 0 done, 3 not revoked because clients would stop verifying (see "pin
 
 // Validate checks the argument and the flags.
 func (o *Options) Validate() error {
-	err := cmp.Or(o.Session.Validate(factory.Formats()...),
-		factory.CheckOneOf("dry-run", o.DryRun, session.DryRunNone, session.DryRunClient, session.DryRunServer))
-	if err != nil {
-		return err
-	}
-	if o.allow, err = session.AllowedCodes(o.Allow); err != nil {
-		return err
-	}
-	return o.Grant.validate()
+	var err error
+	o.allow, err = session.AllowedCodes(o.Allow)
+	return cmp.Or(o.Session.Validate(factory.Formats()...),
+		factory.CheckOneOf("dry-run", o.DryRun, session.DryRunNone, session.DryRunClient, session.DryRunServer),
+		err, o.Grant.validate())
 }
 
 // Complete loads the kubeconfig if the cluster is needed.
@@ -174,8 +170,7 @@ func (o *Options) denied(err error) error {
 		o.Grant.secret.Namespace)
 }
 
-// version returns the resourceVersion of the object in the cluster. It is empty if there is none or it may not be read:
-// a user who may create an object need not be permitted to read it.
+// version returns the resourceVersion in the cluster, if known: who may create an object may be forbidden to read it.
 func (o *Options) version(ctx context.Context, object map[string]any) string {
 	found, _ := o.Session.Cluster.Grant(ctx, object)
 	return (&unstructured.Unstructured{Object: found}).GetResourceVersion()
@@ -207,11 +202,8 @@ func (o *Options) revoke(ctx context.Context, agent types.NamespacedName, object
 	} else if err := o.judge(ctx, agent.Namespace); err != nil {
 		return err
 	}
-	for i, found := range there {
-		if o.DryRun == session.DryRunClient {
-			break
-		}
-		err := o.Session.Cluster.DeleteGrant(ctx, found, o.DryRun == session.DryRunServer)
+	for i := 0; i < len(there) && o.DryRun != session.DryRunClient; i++ {
+		err := o.Session.Cluster.DeleteGrant(ctx, there[i], o.DryRun == session.DryRunServer)
 		if err != nil && !errors.Is(err, discovery.ErrNotFound) {
 			return o.denied(fmt.Errorf("removing %s: %w", describe(removed[i]), err))
 		}

@@ -21,7 +21,6 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// The checks.
 const (
 	checkDelegation = "delegation"
 	checkRBAC       = "rbac"

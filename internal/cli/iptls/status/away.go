@@ -63,10 +63,8 @@ func (o *Options) probeEndpointOnly(ctx context.Context) *snapshot {
 	if err != nil {
 		return nil
 	}
-	l := &snapshot{
-		Status: &result.Status{At: o.Session.Now().UTC()},
-		issuer: &configv1alpha1.CredentialIssuer{}, bundle: bundle, view: plan.AgentView{At: at},
-	}
+	l := &snapshot{Status: &result.Status{At: o.Session.Now().UTC()}, issuer: &configv1alpha1.CredentialIssuer{}}
+	l.bundle, l.view.At = bundle, at
 	o.probeEndpoint(ctx, l)
 	l.certificate()
 	l.evaluateKubeconfigs(o.kubeconfigs, kubeconfig.Endpoint{URL: "https://" + at.String()})

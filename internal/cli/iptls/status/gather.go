@@ -49,12 +49,9 @@ func (o *Options) gatherStatus(ctx context.Context) (*result.Status, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &snapshot{
-		Status: &result.Status{
-			CredentialIssuer: issuer.Name, At: o.Session.Now().UTC(), Transition: result.TransitionOf(issuer.Status.Transition),
-		},
-		issuer: issuer, spec: *issuer.Spec.ImpersonationProxy, namespace: namespace,
-	}
+	status := &result.Status{CredentialIssuer: issuer.Name, At: o.Session.Now().UTC()}
+	status.Transition = result.TransitionOf(issuer.Status.Transition)
+	l := &snapshot{Status: status, issuer: issuer, spec: *issuer.Spec.ImpersonationProxy, namespace: namespace}
 	l.configured()
 	if err := o.readSecret(ctx, l); err != nil {
 		return nil, err
@@ -102,10 +99,8 @@ func (l *snapshot) hasProblem(code string) bool {
 }
 
 func (l *snapshot) configured() {
-	l.Configured = &result.ConfiguredStatus{
-		Mode: string(l.spec.Mode), Source: result.SourceGenerated,
-		ExternalEndpoint: l.spec.ExternalEndpoint, LoadBalancerIP: l.spec.Service.LoadBalancerIP,
-	}
+	l.Configured = &result.ConfiguredStatus{Mode: string(l.spec.Mode), Source: result.SourceGenerated}
+	l.Configured.ExternalEndpoint, l.Configured.LoadBalancerIP = l.spec.ExternalEndpoint, l.spec.Service.LoadBalancerIP
 	tls := l.spec.TLS
 	if tls == nil || tls.SecretName == "" {
 		return
@@ -124,8 +119,7 @@ func (l *snapshot) configured() {
 	}
 }
 
-// readSecret reads the configured Secret and finds its renewer. It returns an error only if the cluster cannot be
-// asked.
+// readSecret reads the configured Secret and finds its renewer. An error means that the cluster cannot be asked.
 func (o *Options) readSecret(ctx context.Context, l *snapshot) error {
 	ref := l.Configured.Secret
 	if ref == nil {
@@ -242,8 +236,7 @@ func (l *snapshot) reported(source *serving.BundleSource) {
 	}
 }
 
-// endpoint returns the endpoint to probe if the agent reports no working one: that in the status, in the spec, or of
-// the last revision.
+// endpoint returns what to probe if the agent reports no working endpoint: that of the status, spec or last revision.
 func (l *snapshot) endpoint() plan.Endpoint {
 	endpoint, _, _ := serving.Frontend(serving.Strategy(l.issuer))
 	urls := []string{endpoint}
@@ -341,8 +334,7 @@ func silence(one session.Met) string {
 	return fmt.Sprintf("responds to a request with %d %s", one.Status, http.StatusText(one.Status))
 }
 
-// losesSome reports whether a client that works now would stop verifying with the certificate in a Secret. It is false
-// if the Secret cannot be read.
+// losesSome reports whether the certificate in a Secret, if that can be read, would break a client that works now.
 func (o *Options) losesSome(ctx context.Context, l *snapshot, name string) bool {
 	at, _ := delegation.SecretName(name, l.namespace) // of an invalid name, there is no Secret
 	secret, err := session.ReadSecret(ctx, o.Session.Cluster, at.Namespace, at.Name)

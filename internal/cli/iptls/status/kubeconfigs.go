@@ -157,8 +157,7 @@ func differs(bundle, published []byte) string {
 
 func presents(one session.Met) bool { return len(one.Chain) > 0 }
 
-// verify verifies a chain, unless it is empty, as kubectl does. An empty bundle means the system roots, and an empty
-// host any name.
+// verify verifies a chain, if any, as kubectl does: without a bundle by the system roots, without a host for any name.
 func verify(chain []*x509.Certificate, bundle []byte, host string, now time.Time) error {
 	if len(chain) == 0 {
 		return nil

@@ -147,8 +147,7 @@ func (o *Options) verdict(status *result.Status) error {
 	return ui.WithExitCode(err, ui.ExitKubeconfigs)
 }
 
-// kubeconfigVerdict returns an error if a kubeconfig of --kubeconfigs is broken, will break, or cannot be read. A link
-// to a missing file is no error.
+// kubeconfigVerdict judges the kubeconfigs of --kubeconfigs. A link to a missing file is no error.
 func (o *Options) kubeconfigVerdict(status *result.Status) error {
 	if len(o.KubeconfigsFrom) == 0 {
 		return nil

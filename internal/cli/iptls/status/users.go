@@ -34,8 +34,7 @@ func (l *snapshot) judgeClients() {
 	l.Clients = session.ClientStates(l.history, l.probed, l.elsewhere, l.At)
 }
 
-// concludeUsers sets whether users can connect, from the certificates at the addresses and the clients that accept
-// them.
+// concludeUsers sets whether users can connect, and what to do next.
 func (o *Options) concludeUsers(ctx context.Context, l *snapshot) {
 	var fix string
 	l.Users, fix = l.usersAtEndpoint()
@@ -70,8 +69,7 @@ func usersNotKnown(why string, next ...string) result.Users {
 	return result.Users{State: result.UsersNotKnown, Message: "not known: " + why, Next: next}
 }
 
-// usersAtEndpoint returns whether users can connect. fix is the code of the problem to fix, if it differs from the
-// users' code.
+// usersAtEndpoint returns whether users can connect. fix is the code to fix, if it is not the users' own.
 func (l *snapshot) usersAtEndpoint() (users result.Users, fix string) {
 	var refusing, silent []session.Met // where no client works
 	for _, one := range l.probed {
