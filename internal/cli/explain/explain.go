@@ -28,13 +28,12 @@ type Options struct {
 // arguments with a slash, and its flags are added.
 func NewCommand(f *factory.Factory, secret *cobra.Command) *cobra.Command {
 	o := &Options{IOStreams: f.IOStreams}
-	ofSecret := strings.Replace(secret.Long, "Explain", "explain", 1)
 	cmd := &cobra.Command{
 		Use: "explain [CODE | NAMESPACE/NAME]", Short: "Explain a finding, or the permission for a Secret",
 		Long: `Explain a code that "pinniped ip-tls" or the CredentialIssuer's status reports: its cause, consequence and fix.
 Without a code, list all codes.
 
-With NAMESPACE/NAME: ` + ofSecret,
+With NAMESPACE/NAME: ` + strings.Replace(secret.Long, "Explain", "explain", 1),
 		Example: `  pinniped explain NameNotCovered
   pinniped explain
   pinniped explain -o json

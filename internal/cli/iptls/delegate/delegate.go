@@ -108,18 +108,18 @@ func (o *Options) Complete() error {
 func (o *Options) Run(ctx context.Context) error {
 	ctx, cancel := factory.WithTimeout(ctx, o.Session.Timeout)
 	defer cancel()
-	agent, err := o.Grant.agent(ctx, o.Session)
+	grant, err := o.Grant.grant(ctx, o.Session)
 	if err != nil {
 		return session.WithCodes(err)
 	}
-	if agent.Namespace == o.Grant.secret.Namespace {
+	if grant.Namespace == o.Grant.secret.Namespace {
 		return ui.WithHint(ui.Usage(fmt.Errorf("the Secret %q is in the agent's own namespace, where it needs no delegation",
 			o.Grant.secret)), "use it with: pinniped ip-tls set --secret %s", o.Grant.secret.Name)
 	}
-	objects := o.Grant.objects(agent)
 	if o.Revoke {
-		return o.revoke(ctx, agent, objects)
+		return o.revoke(ctx, grant)
 	}
+	objects := grant.Objects()
 	unchanged := map[string]bool{}
 	if o.DryRun != session.DryRunClient {
 		if unchanged, err = o.apply(ctx, objects); err != nil {
@@ -128,7 +128,7 @@ func (o *Options) Run(ctx context.Context) error {
 	}
 	if o.DryRun == session.DryRunNone {
 		o.Session.Progress.Done("The agent in namespace %q may now use Secret %q; to serve it: pinniped ip-tls set "+
-			"--secret %s", agent.Namespace, o.Grant.secret, o.Grant.secret)
+			"--secret %s", grant.Namespace, o.Grant.secret, o.Grant.secret)
 	}
 	return o.print(objects, "applied", unchanged)
 }
@@ -180,9 +180,9 @@ const kindHint = "install the CRD: kubectl apply --server-side -k deploy/tlscert
 	"repository, or install Contour"
 
 // revoke deletes the objects, the delegation first, and warns if others still permit the same.
-func (o *Options) revoke(ctx context.Context, agent types.NamespacedName, objects []map[string]any) error {
+func (o *Options) revoke(ctx context.Context, grant delegation.Grant) error {
 	var there, removed []map[string]any
-	for _, object := range slices.Backward(objects) {
+	for _, object := range slices.Backward(grant.Objects()) {
 		found, err := o.Session.Cluster.Grant(ctx, object)
 		if errors.Is(err, discovery.ErrNotFound) {
 			continue
@@ -199,7 +199,7 @@ func (o *Options) revoke(ctx context.Context, agent types.NamespacedName, object
 	}
 	if len(there) == 0 {
 		o.Session.Progress.Info("There is nothing to remove")
-	} else if err := o.judge(ctx, agent.Namespace); err != nil {
+	} else if err := o.judge(ctx, grant.Namespace); err != nil {
 		return err
 	}
 	for i := 0; i < len(there) && o.DryRun != session.DryRunClient; i++ {
@@ -210,9 +210,9 @@ func (o *Options) revoke(ctx context.Context, agent types.NamespacedName, object
 	}
 	if o.DryRun == session.DryRunNone { // warn about other delegations of the same Secret
 		all, err := o.Session.Cluster.Delegations(ctx, o.Grant.secret.Namespace)
-		if decision := delegation.Decide(o.Grant.secret, agent.Namespace, all); err == nil && decision.Permitted {
+		if decision := delegation.Decide(o.Grant.secret, grant.Namespace, all); err == nil && decision.Permitted {
 			o.Session.Progress.Warn("%s %q still delegates Secret %q to namespace %q", delegation.Kind, decision.By,
-				o.Grant.secret, agent.Namespace)
+				o.Grant.secret, grant.Namespace)
 		}
 	}
 	return o.print(removed, "removed", nil)
@@ -330,29 +330,25 @@ func (g *Grant) validate() error {
 	return nil
 }
 
-func (g *Grant) objects(agent types.NamespacedName) []map[string]any {
-	return delegation.Grant{Secret: g.secret, Namespace: agent.Namespace, ServiceAccount: agent.Name}.Objects()
-}
-
-// agent returns the agent's service account. It reads from the cluster what flags do not set.
-func (g *Grant) agent(ctx context.Context, s *session.Session) (types.NamespacedName, error) {
-	account := types.NamespacedName{Namespace: cmp.Or(g.To, s.Namespace), Name: g.ServiceAccount}
-	if account.Namespace == "" {
-		var err error
-		if account.Namespace, err = s.FindNamespace(ctx); err != nil {
-			return account, err
+// grant completes the permission. It reads from the cluster what flags do not set.
+func (g *Grant) grant(ctx context.Context, s *session.Session) (full delegation.Grant, err error) {
+	full = delegation.Grant{Secret: g.secret, Namespace: cmp.Or(g.To, s.Namespace), ServiceAccount: g.ServiceAccount}
+	if full.Namespace == "" {
+		if full.Namespace, err = s.FindNamespace(ctx); err != nil {
+			return full, err
 		}
 	}
-	if account.Name == "" && s.Cluster != nil {
+	if full.ServiceAccount == "" && s.Cluster != nil {
 		issuer, err := s.Cluster.CredentialIssuer(ctx, s.CredentialIssuer)
 		switch {
 		case err == nil:
-			names, _ := discovery.Objects(issuer, account.Namespace)
-			account.Name = names.ServiceAccount
+			names, _ := discovery.Objects(issuer, full.Namespace)
+			full.ServiceAccount = names.ServiceAccount
 		case errors.Is(err, discovery.ErrUnreachable), errors.Is(err, discovery.ErrUnauthorized), ctx.Err() != nil:
-			return account, err
+			return full, err
 		}
 	}
-	account.Name = cmp.Or(account.Name, discovery.AppName(s.CredentialIssuer)) // an owner may not be able to read it
-	return account, nil
+	// An owner may not be able to read it.
+	full.ServiceAccount = cmp.Or(full.ServiceAccount, discovery.AppName(s.CredentialIssuer))
+	return full, nil
 }

@@ -81,11 +81,11 @@ func (o *ExplainOptions) Complete() error { return o.Session.Open() }
 func (o *ExplainOptions) Run(ctx context.Context) error {
 	ctx, cancel := factory.WithTimeout(ctx, o.Session.Timeout)
 	defer cancel()
-	agent, err := o.Grant.agent(ctx, o.Session)
+	grant, err := o.Grant.grant(ctx, o.Session)
 	if err != nil {
 		return session.WithCodes(err)
 	}
-	found, err := o.explain(ctx, agent)
+	found, err := o.explain(ctx, grant)
 	if err != nil {
 		return session.WithCodes(err)
 	}
@@ -118,22 +118,23 @@ func (o *ExplainOptions) verdict(found *explanation) error {
 	}
 }
 
-func (o *ExplainOptions) explain(ctx context.Context, agent types.NamespacedName) (*explanation, error) {
+func (o *ExplainOptions) explain(ctx context.Context, grant delegation.Grant) (*explanation, error) {
 	e := &explanation{}
-	e.Secret, e.Agent = result.Ref(o.Grant.secret), result.Ref(agent)
+	e.Secret = result.Ref(grant.Secret)
+	e.Agent = result.ObjectRef{Namespace: grant.Namespace, Name: grant.ServiceAccount}
 	e.Permitted, e.Reason = result.AnswerYes, delegation.Permitted
-	if agent.Namespace == o.Grant.secret.Namespace {
+	if grant.Namespace == o.Grant.secret.Namespace {
 		e.add(checkDelegation, "", result.AnswerYes, "none is needed: the Secret is in the agent's own namespace")
 		return e, o.addSecret(ctx, e)
 	}
 	if err := o.addDelegation(ctx, e); err != nil {
 		return nil, err
 	}
-	if err := o.addRBAC(ctx, e, agent); err != nil {
+	if err := o.addRBAC(ctx, e); err != nil {
 		return nil, err
 	}
 	if e.Permitted != result.AnswerYes {
-		manifest, err := delegation.YAML(o.Grant.objects(agent))
+		manifest, err := delegation.YAML(grant.Objects())
 		if err != nil {
 			return nil, err
 		}
@@ -177,7 +178,8 @@ func (o *ExplainOptions) addDelegation(ctx context.Context, e *explanation) erro
 	return nil
 }
 
-func (o *ExplainOptions) addRBAC(ctx context.Context, e *explanation, agent types.NamespacedName) error {
+func (o *ExplainOptions) addRBAC(ctx context.Context, e *explanation) error {
+	agent := types.NamespacedName(e.Agent)
 	allowed, err := o.Session.Cluster.MayReadSecret(ctx, agent, o.Grant.secret)
 	switch {
 	case errors.Is(err, discovery.ErrForbidden):

@@ -20,19 +20,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
-// away reports whether an error means that only the endpoint can be asked: the cluster does not respond, or no login
-// succeeds, for example because the kubeconfig uses the proxy and its certificate has expired.
-func away(err error) bool {
-	return errors.Is(err, discovery.ErrUnreachable) || errors.Is(err, discovery.ErrPluginFailed) ||
-		errors.Is(err, context.DeadlineExceeded)
-}
-
-// How long the cluster may take before the endpoint is probed without it, and before that result is used: users' state
-// is known within three seconds.
-const (
-	patience        = 200 * time.Millisecond
-	clusterPatience = 2200 * time.Millisecond
-)
+// clusterPatience is how long the cluster may take before users' state is shown without it: within three seconds.
+const clusterPatience = 2200 * time.Millisecond
 
 // probeEarly probes the endpoint while the cluster is slow to respond. If the proxy presents its certificate but
 // responds to no request, the API server is down for users too, and probeEarly sends the result.
@@ -41,7 +30,7 @@ func (o *Options) probeEarly(ctx context.Context, early chan<- *snapshot) {
 	select {
 	case <-ctx.Done():
 		return
-	case <-time.After(patience):
+	case <-time.After(200 * time.Millisecond): // a cluster that responds by then needs no probe
 	}
 	l := o.probeEndpointOnly(ctx)
 	if l == nil || ctx.Err() != nil || len(l.probed) == 0 ||

@@ -185,7 +185,9 @@ func (o *Options) gather(ctx context.Context) (*result.Status, error) {
 	go o.probeEarly(asking, early)
 	select {
 	case <-asked:
-		if away(err) && ctx.Err() == nil {
+		// Without a login, too: the kubeconfig may use the proxy, whose certificate may have expired.
+		if ctx.Err() == nil && (errors.Is(err, discovery.ErrUnreachable) ||
+			errors.Is(err, discovery.ErrPluginFailed) || errors.Is(err, context.DeadlineExceeded)) {
 			return o.gatherAway(ctx, err, nil)
 		}
 		return status, err

@@ -215,17 +215,13 @@ func (l *snapshot) fixes(code string) string {
 
 // moved reports whether all clients that fail with a code use an endpoint that is no longer published.
 func (l *snapshot) moved(code string) bool {
-	some := false
-	for _, state := range l.Clients {
-		if !state.Refused() || string(state.Code) != code {
-			continue
-		}
-		if other, err := plan.ParseEndpoint(state.Endpoint); err != nil || other == l.view.At {
-			return false
-		}
-		some = true
+	fails := func(s result.ClientState) bool { return s.Refused() && string(s.Code) == code }
+	here := func(s result.ClientState) bool {
+		other, err := plan.ParseEndpoint(s.Endpoint)
+		return fails(s) && (err != nil || other == l.view.At)
 	}
-	return some && len(l.probed) > 0 && len(l.probed[0].Chain) > 0 &&
+	return slices.ContainsFunc(l.Clients, fails) && !slices.ContainsFunc(l.Clients, here) && len(l.probed) > 0 &&
+		len(l.probed[0].Chain) > 0 &&
 		(code == string(certs.EndpointUnreachable) || code == string(certs.NameNotCovered))
 }
 
