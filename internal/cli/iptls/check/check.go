@@ -31,15 +31,14 @@ import (
 type Options struct {
 	Session     *session.Session
 	Certificate session.CertificateFlags
-
-	Cert, Key []string // paths, in pairs
-	Names     []string // with --cert: names that clients use
-	Endpoint  string   // HOST or HOST:PORT to probe
-	At        string
-	Timeline  bool
-	FailOn    string // "error" or "warning"; empty is "error"
-	Within    string // --expires-within: days (30d), or a time.ParseDuration text
-	Style     ui.Style
+	Cert, Key   []string // paths, in pairs
+	Names       []string // with --cert: names that clients use
+	Endpoint    string   // HOST or HOST:PORT to probe
+	At          string
+	Timeline    bool
+	FailOn      string // "error" or "warning"; empty is "error"
+	Within      string // --expires-within: days (30d), or a time.ParseDuration text
+	Style       ui.Style
 
 	request plan.Request
 	within  time.Duration // --expires-within
@@ -202,11 +201,10 @@ func (o *Options) validateSource() error {
 		}
 		return nil
 	}
-	for _, flag := range []string{"key", "name"} {
-		if o.Certificate.Changed(flag) {
-			return ui.WithHint(ui.Usage(fmt.Errorf("--%s needs --cert", flag)),
-				"also pass the certificate: --cert fullchain.pem")
-		}
+	needing := []string{"key", "name"}
+	if at := slices.IndexFunc(needing, o.Certificate.Changed); at >= 0 {
+		return ui.WithHint(ui.Usage(fmt.Errorf("--%s needs --cert", needing[at])),
+			"also pass the certificate: --cert fullchain.pem")
 	}
 	return nil
 }

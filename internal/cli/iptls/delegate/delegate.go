@@ -29,12 +29,10 @@ import (
 type Options struct {
 	Session *session.Session
 	Grant   Grant
-
-	Revoke bool
-	Allow  []string
-	DryRun string
-
-	allow []certs.Code
+	Revoke  bool
+	Allow   []string
+	DryRun  string
+	allow   []certs.Code
 }
 
 // NewCommand returns `pinniped ip-tls delegate`.
@@ -291,8 +289,7 @@ type Grant struct {
 	Secret         string // NAMESPACE/NAME
 	To             string // the agent's namespace
 	ServiceAccount string
-
-	secret types.NamespacedName
+	secret         types.NamespacedName
 }
 
 func (g *Grant) addFlags(cmd *cobra.Command) {

@@ -92,13 +92,6 @@ func (o *Options) Run(ctx context.Context) error {
 	if !found {
 		done.NotKnown = append(done.NotKnown, "what was published before: "+errNoHistory.Error())
 	}
-	o.evaluateClients(ctx, issuer, history, done)
-	return o.Session.Print(done, nil, func() ([]byte, error) { return o.text(done), nil })
-}
-
-func (o *Options) evaluateClients(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, history serving.History,
-	done *result.History,
-) {
 	url, _, _ := serving.Frontend(serving.Strategy(issuer))
 	if n := len(history.Revisions); n > 0 {
 		url = cmp.Or(url, history.Revisions[n-1].Endpoint)
@@ -120,6 +113,7 @@ func (o *Options) evaluateClients(ctx context.Context, issuer *configv1alpha1.Cr
 		}
 	}
 	done.Revisions = session.ClientStates(history, met, o.Session.AskElsewhere(ctx, history, at), done.At)
+	return o.Session.Print(done, nil, func() ([]byte, error) { return o.text(done), nil })
 }
 
 var errNoHistory = errors.New("the agent keeps no revision history, because it is Pinniped's agent or an older version")

@@ -21,8 +21,7 @@ import (
 
 // Options holds the inputs of `pinniped ip-tls status`; a test fills it directly.
 type Options struct {
-	Session *session.Session
-
+	Session         *session.Session
 	KubeconfigsFrom []string
 	Endpoint        string // HOST or HOST:PORT, if the cluster does not respond
 	CABundle        string // path of the CA bundle for Endpoint

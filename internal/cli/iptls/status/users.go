@@ -221,8 +221,7 @@ func (l *snapshot) moved(code string) bool {
 		return fails(s) && (err != nil || other == l.view.At)
 	}
 	return slices.ContainsFunc(l.Clients, fails) && !slices.ContainsFunc(l.Clients, here) && len(l.probed) > 0 &&
-		len(l.probed[0].Chain) > 0 &&
-		(code == string(certs.EndpointUnreachable) || code == string(certs.NameNotCovered))
+		presents(l.probed[0]) && (code == string(certs.EndpointUnreachable) || code == string(certs.NameNotCovered))
 }
 
 // cause returns the code, the time and the rest of the message for users who fail.
