@@ -221,18 +221,16 @@ func (l *snapshot) reported(source *serving.BundleSource) {
 	if l.view.At.URL == "" {
 		l.view.At = l.endpoint()
 	}
-	inService := l.issuer.Status.ServingCertificate
-	if inService == nil {
+	served := l.issuer.Status.ServingCertificate
+	if served == nil {
 		return
 	}
-	l.Replicas = &result.ReplicaStatus{
-		Total: inService.Replicas, Serving: inService.ServingReplicas, SHA256: inService.SHA256,
-	}
-	for _, other := range inService.OtherReplicas {
+	l.Replicas = &result.ReplicaStatus{Total: served.Replicas, Serving: served.ServingReplicas, SHA256: served.SHA256}
+	for _, other := range served.OtherReplicas {
 		l.Replicas.Others = append(l.Replicas.Others, result.OtherReplica{Name: other.Name, Message: other.Message})
 	}
-	if inService.ServingReplicas < inService.Replicas && !l.view.Disabled {
-		l.problem("", "%d of %d replicas of the agent serve the certificate", inService.ServingReplicas, inService.Replicas)
+	if served.ServingReplicas < served.Replicas && !l.view.Disabled {
+		l.problem("", "%d of %d replicas of the agent serve the certificate", served.ServingReplicas, served.Replicas)
 	}
 }
 

@@ -22,7 +22,8 @@ func (o *Options) text(r *result.Status) []byte {
 	colour := o.Style.Caution
 	if r.Users.State == result.UsersNotAffected {
 		colour = o.Style.Good
-	} else if r.Users.State == result.UsersAllRefused {
+	}
+	if r.Users.State == result.UsersAllRefused {
 		colour = o.Style.Bad
 	}
 	ui.Fprintf(&out, "USERS: %s\n", colour(r.Users.Message))

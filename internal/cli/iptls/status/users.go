@@ -57,10 +57,9 @@ func (o *Options) concludeUsers(ctx context.Context, l *snapshot) {
 	if fix == "" && len(l.Problems) > 0 {
 		fix = l.Problems[0].Code
 	}
-	switch {
-	case l.Users.State != result.UsersNotAffected || len(l.Problems) > 0:
+	if l.Users.State != result.UsersNotAffected || len(l.Problems) > 0 {
 		l.Users.Next = o.next(ctx, l, fix)
-	case l.Transition != nil:
+	} else if l.Transition != nil {
 		l.Users.Next = o.next(ctx, l, configv1alpha1.CodeTransitionPrepared)
 	}
 }
@@ -73,10 +72,9 @@ func usersNotKnown(why string, next ...string) result.Users {
 func (l *snapshot) usersAtEndpoint() (users result.Users, fix string) {
 	var refusing, silent []session.Met // where no client works
 	for _, one := range l.probed {
-		switch {
-		case len(one.Chain) == 0 || l.noneAccepts(one):
+		if len(one.Chain) == 0 || l.noneAccepts(one) {
 			refusing = append(refusing, one)
-		case one.Silent():
+		} else if one.Silent() {
 			silent = append(silent, one)
 		}
 	}
@@ -264,10 +262,9 @@ func (l *snapshot) notAffected() result.Users {
 		}
 	}
 	what := "the certificate in service is good"
-	switch {
-	case l.agentFinds(configv1alpha1.CodeLastKnownGoodCertificateServed):
+	if l.agentFinds(configv1alpha1.CodeLastKnownGoodCertificateServed) {
 		what = "the last known good certificate is served"
-	case l.agentFinds(configv1alpha1.CodeGeneratedCertificateServed):
+	} else if l.agentFinds(configv1alpha1.CodeGeneratedCertificateServed) {
 		what = "the generated certificate is served instead, and is good"
 	}
 	users.Message = fmt.Sprintf("not affected; %s until %s", what, users.Until.Format(time.RFC3339))
