@@ -131,8 +131,7 @@ func (o *Options) Run(ctx context.Context) error {
 	return o.print(objects, "applied", unchanged)
 }
 
-// apply creates or updates the objects, and returns which of them, as described, did not change. It first checks that
-// the cluster serves the kind TLSCertificateDelegation, and writes nothing if not.
+// apply creates or updates the objects, unless the cluster serves no delegations, and returns which did not change.
 func (o *Options) apply(ctx context.Context, objects []map[string]any) (map[string]bool, error) {
 	_, err := o.Session.Cluster.Delegations(ctx, o.Grant.secret.Namespace)
 	switch {

@@ -44,8 +44,7 @@ func (o *Options) probeEarly(ctx context.Context, early chan<- *snapshot) {
 	}
 }
 
-// probeEndpointOnly probes the endpoint without the cluster. The endpoint and its trust bundle are from --endpoint and
-// from kubeconfigs. It returns nil if they are unknown.
+// probeEndpointOnly probes the endpoint of --endpoint or of the kubeconfigs, without the cluster; nil if there is none.
 func (o *Options) probeEndpointOnly(ctx context.Context) *snapshot {
 	url, bundle, known := o.knownEndpoint()
 	at, err := plan.ParseEndpoint(url)
@@ -67,8 +66,7 @@ func (o *Options) probeEndpointOnly(ctx context.Context) *snapshot {
 	return l
 }
 
-// gatherAway returns the status of the endpoint alone, with an error, when the cluster cannot be asked. l is the result
-// of an earlier probe, or nil.
+// gatherAway returns the status of the endpoint alone, with an error. l is the result of an earlier probe, or nil.
 func (o *Options) gatherAway(ctx context.Context, cause error, l *snapshot) (*result.Status, error) {
 	if l == nil {
 		l = o.probeEndpointOnly(ctx)

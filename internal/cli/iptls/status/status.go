@@ -166,9 +166,8 @@ func (o *Options) kubeconfigVerdict(status *result.Status) error {
 	return nil
 }
 
-// gather reads the status once, within the time limit. If the cluster does not respond, the last third of the limit is
-// for the endpoint alone; the status is then returned with an error. It does not wait that long if users get no
-// response either.
+// gather reads the status within the time limit. If the cluster does not respond, the last third of it is for the
+// endpoint alone; the status then has an error. It does not wait that long if users get no response either.
 func (o *Options) gather(ctx context.Context) (*result.Status, error) {
 	ctx, cancel := factory.WithTimeout(ctx, o.Session.Timeout)
 	defer cancel()
