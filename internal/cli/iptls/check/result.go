@@ -116,7 +116,8 @@ func (o *Options) notMade(source result.Source) []result.CheckNotMade {
 		certs.SecretNotFound, certs.SecretNotPermitted, certs.SecretIncomplete, certs.ClocksDiffer,
 		certs.LoadBalancerIPUnused, certs.OldClientsBreak,
 	}
-	cluster, file, named := source == result.SourceCluster, source == result.SourceFile, o.Certificate.ExternalEndpoint != ""
+	external := o.Certificate.ExternalEndpoint
+	cluster, file := source == result.SourceCluster, source == result.SourceFile
 	var list []result.CheckNotMade
 	for _, skipped := range []struct {
 		when   bool
@@ -129,8 +130,8 @@ func (o *Options) notMade(source result.Source) []result.CheckNotMade {
 		{source == result.SourceEndpoint, "only the server has the private key", ofKey},
 		{file, "no endpoint is used", ofEndpoint},
 		{file && len(o.Key) == 0, "no private key was given (--key)", ofKey},
-		{file && len(o.Names) == 0 && !named, "no --name was given", codes{certs.NameNotCovered}},
-		{file && !named, "no --external-endpoint was given", codes{certs.EndpointInvalid}},
+		{file && len(o.Names) == 0 && external == "", "no --name was given", codes{certs.NameNotCovered}},
+		{file && external == "", "no --external-endpoint was given", codes{certs.EndpointInvalid}},
 	} {
 		for _, code := range skipped.codes {
 			if skipped.when {

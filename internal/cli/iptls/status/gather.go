@@ -312,7 +312,7 @@ func (o *Options) probeEndpoint(ctx context.Context, l *snapshot) {
 	}
 }
 
-// refusal returns why clients refuse the certificate at an address, or why its fingerprint is not sha256, if set; or nil.
+// refusal returns why clients refuse the certificate at an address, or why its fingerprint is not sha256, if set.
 func (l *snapshot) refusal(one session.Met, sha256 string) *certs.Finding {
 	if one.Silent() {
 		one.Err = nil // check the certificate first

@@ -1,5 +1,5 @@
-// Package status implements `pinniped ip-tls status`: gather.go collects, kubeconfigs.go evaluates kubeconfigs, users.go
-// concludes, text.go prints.
+// Package status implements `pinniped ip-tls status`: gather.go collects, kubeconfigs.go evaluates kubeconfigs,
+// users.go concludes, text.go prints.
 package status
 
 import (
