@@ -28,30 +28,27 @@ type Options struct {
 // arguments with a slash, and its flags are added.
 func NewCommand(f *factory.Factory, secret *cobra.Command) *cobra.Command {
 	o := &Options{IOStreams: f.IOStreams}
-	ofSecret := strings.Replace(secret.Long, "Explain", "explain", 1)
 	cmd := &cobra.Command{
-		Use:   "explain [CODE | NAMESPACE/NAME]",
-		Short: "Explain a finding, or the permission for a Secret",
+		Use: "explain [CODE | NAMESPACE/NAME]", Short: "Explain a finding, or the permission for a Secret",
 		Long: `Explain a code that "pinniped ip-tls" or the CredentialIssuer's status reports: its cause, consequence and fix.
 Without a code, list all codes.
 
-With NAMESPACE/NAME: ` + ofSecret,
+With NAMESPACE/NAME: ` + strings.Replace(secret.Long, "Explain", "explain", 1),
 		Example: `  pinniped explain NameNotCovered
   pinniped explain
   pinniped explain -o json
 
 ` + secret.Example,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 1 {
-				return factory.NoArgs(cmd, args[1:])
-			}
-			return nil
-		},
+		Args: func(cmd *cobra.Command, args []string) error { return factory.NoArgs(cmd, args[min(len(args), 1):]) },
 		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 			if len(args) > 0 {
 				return nil, cobra.ShellCompDirectiveNoFileComp
 			}
-			return described(), cobra.ShellCompDirectiveNoFileComp
+			var all []string
+			for _, e := range explanations() {
+				all = append(all, cobra.CompletionWithDesc(string(e.Code), e.Cause))
+			}
+			return all, cobra.ShellCompDirectiveNoFileComp
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 && strings.Contains(args[0], "/") {
@@ -75,27 +72,16 @@ With NAMESPACE/NAME: ` + ofSecret,
 	return factory.WithoutConfig(cmd) // works even if the configuration is broken
 }
 
-// described returns the codes for shell completion, each with its cause.
-func described() []string {
-	all := codes()
-	for i, code := range all {
-		if e, ok := lookUp(code); ok {
-			all[i] = cobra.CompletionWithDesc(code, e.Cause)
-		}
+// explanations returns those of all codes: first those of certificate checks, then the agent's.
+func explanations() []certs.Explanation { return append(ofChecks(), agentCodes()...) }
+
+func ofChecks() []certs.Explanation {
+	var all []certs.Explanation
+	for _, code := range certs.Codes() {
+		e, _ := certs.Explain(code)
+		all = append(all, e)
 	}
 	return all
-}
-
-func codes() []string {
-	all := certs.Codes()
-	names := make([]string, len(all))
-	for i, code := range all {
-		names[i] = string(code)
-	}
-	for _, e := range agentCodes() {
-		names = append(names, string(e.Code))
-	}
-	return names
 }
 
 // Validate checks the argument and the flags. Codes are case-insensitive.
@@ -106,41 +92,36 @@ func (o *Options) Validate() error {
 	if o.Code == "" {
 		return nil
 	}
-	at := slices.IndexFunc(codes(), func(name string) bool { return strings.EqualFold(name, o.Code) })
+	var codes []string
+	for _, e := range explanations() {
+		codes = append(codes, string(e.Code))
+	}
+	at := slices.IndexFunc(codes, func(name string) bool { return strings.EqualFold(name, o.Code) })
 	if at < 0 {
 		err := ui.Usage(fmt.Errorf("there is no code %q", o.Code))
-		if near := factory.Nearest(o.Code, codes()); near != "" {
+		if near := factory.Nearest(o.Code, codes); near != "" {
 			return ui.WithHint(err, "did you mean %q? run %q for the list", near, "pinniped explain")
 		}
 		return ui.WithHint(err, "run %q for the list", "pinniped explain")
 	}
-	o.Code = codes()[at]
+	o.Code = codes[at]
 	return nil
 }
 
 // Run prints one explanation, or all of them.
 func (o *Options) Run() error {
-	if e, ok := lookUp(o.Code); ok {
-		one := &result.CodeExplanation{Explanation: e}
-		return result.Print(o.Out, o.Output, one, nil, func() ([]byte, error) { return o.one(e), nil })
+	for _, e := range explanations() {
+		if string(e.Code) == o.Code {
+			one := &result.CodeExplanation{Explanation: e}
+			return result.Print(o.Out, o.Output, one, nil, func() ([]byte, error) { return o.one(e), nil })
+		}
 	}
-	all := &result.CodeExplanationList{}
-	for _, code := range certs.Codes() {
-		e, _ := certs.Explain(code)
-		all.Items = append(all.Items, e)
-	}
-	return result.Print(
-		o.Out,
-		o.Output,
-		all,
-		nil,
-		func() ([]byte, error) { return o.all(append(all.Items, agentCodes()...)) },
-	)
+	return result.Print(o.Out, o.Output, &result.CodeExplanationList{Items: ofChecks()}, nil, o.all)
 }
 
-func (o *Options) all(explanations []certs.Explanation) ([]byte, error) {
+func (o *Options) all() ([]byte, error) {
 	var rows [][]string
-	for _, e := range explanations {
+	for _, e := range explanations() {
 		rows = append(rows, []string{string(e.Code), o.severity(e.Severity), e.Cause})
 	}
 	var out strings.Builder
@@ -155,9 +136,7 @@ func (o *Options) one(e certs.Explanation) []byte {
 		allow = fmt.Sprintf("; --allow %s accepts it", e.Code)
 	}
 	fmt.Fprintf(&out, "%s (%s%s)\n\n", o.Style.Bold(string(e.Code)), o.severity(e.Severity), allow)
-	fmt.Fprintf(&out, "Cause:        %s\n", e.Cause)
-	fmt.Fprintf(&out, "Consequence:  %s\n", e.Consequence)
-	fmt.Fprintf(&out, "What to do:   %s\n", e.Fix)
+	fmt.Fprintf(&out, "Cause:        %s\nConsequence:  %s\nWhat to do:   %s\n", e.Cause, e.Consequence, e.Fix)
 	if e.Example != "" {
 		fmt.Fprintf(&out, "\nExample:\n  %s\n", strings.ReplaceAll(e.Example, "\n", "\n  "))
 	}
@@ -165,12 +144,11 @@ func (o *Options) one(e certs.Explanation) []byte {
 }
 
 func (o *Options) severity(s certs.Severity) string {
-	switch s {
-	case certs.SeverityError:
+	if s == certs.SeverityError {
 		return o.Style.Bad(s.String())
-	case certs.SeverityWarning:
-		return o.Style.Caution(s.String())
-	default:
-		return s.String()
 	}
+	if s == certs.SeverityWarning {
+		return o.Style.Caution(s.String())
+	}
+	return s.String()
 }

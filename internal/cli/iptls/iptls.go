@@ -26,11 +26,9 @@ agent's namespace, or in another namespace whose owner permits its use.`,
 		Example: `  pinniped ip-tls set --secret proxy-tls --external-endpoint proxy.example.com --ca-bundle ca.pem
   pinniped ip-tls check --timeline`,
 	})
-	cmd.AddCommand(
-		change.NewSetCommand(f), change.NewUnsetCommand(f), change.NewUndoCommand(f),
+	cmd.AddCommand(change.NewSetCommand(f), change.NewUnsetCommand(f), change.NewUndoCommand(f),
 		check.NewCommand(f), status.NewCommand(f), history.NewCommand(f),
-		delegate.NewCommand(f), delegate.NewExplainCommand(f), manifest.NewCommand(f),
-	)
+		delegate.NewCommand(f), delegate.NewExplainCommand(f), manifest.NewCommand(f))
 	return cmd
 }
 

@@ -44,6 +44,16 @@ func Table(w io.Writer, header []string, rows [][]string) error {
 	return nil
 }
 
+// List writes items, indented, below a blank line and a title. It writes nothing if there are none.
+func List(out *strings.Builder, title string, items []string) {
+	for i, item := range items {
+		if i == 0 {
+			Fprintf(out, "\n%s:\n", title)
+		}
+		Fprintf(out, "  %s\n", item)
+	}
+}
+
 // width counts the visible characters of a cell, which has no escape sequences but ours.
 func width(cell string) int { return utf8.RuneCountInString(ours.ReplaceAllString(cell, "")) }
 

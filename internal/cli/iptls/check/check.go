@@ -2,7 +2,6 @@
 package check
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/x509"
@@ -32,33 +31,25 @@ import (
 type Options struct {
 	Session     *session.Session
 	Certificate session.CertificateFlags
-
-	Cert, Key []string // paths, in pairs
-	Names     []string // with --cert: names that clients use
-	Endpoint  string   // HOST or HOST:PORT to probe
-	At        string
-	Timeline  bool
-	FailOn    string // "error" or "warning"; empty is "error"
-	Within    string // --expires-within: days (30d), or a time.ParseDuration text
-	Style     ui.Style
+	Cert, Key   []string // paths, in pairs
+	Names       []string // with --cert: names that clients use
+	Endpoint    string   // HOST or HOST:PORT to probe
+	At          string
+	Timeline    bool
+	FailOn      string // "error" or "warning"; empty is "error"
+	Within      string // --expires-within: days (30d), or a time.ParseDuration text
+	Style       ui.Style
 
 	request plan.Request
 	within  time.Duration // --expires-within
 	at      time.Time     // zero: now
 }
 
-// The values of --fail-on.
-const (
-	failOnError   = "error"
-	failOnWarning = "warning"
-)
-
 // NewCommand returns `pinniped ip-tls check`.
 func NewCommand(f *factory.Factory) *cobra.Command {
 	o := &Options{Session: session.New(f)}
 	cmd := &cobra.Command{
-		Use:   "check",
-		Short: "Check the serving certificate without changing anything",
+		Use: "check", Short: "Check the serving certificate without changing anything",
 		Long: `Check a certificate as "pinniped ip-tls set" does, without changing anything. Flags select the certificate:
 
   - without flags, the configured one. With --secret, --ca-bundle, --external-endpoint and so on, the one that
@@ -89,8 +80,7 @@ Exit codes: 0 good, 3 refused, or a warning with --fail-on warning (see "pinnipe
   # Is the certificate valid over the holidays? What breaks first?
   pinniped ip-tls check --at 2027-01-07
   pinniped ip-tls check --timeline`,
-		Args: factory.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		Args: factory.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
 			o.Certificate.Changed, o.Style = cmd.Flags().Changed, f.Style(f.Out)
 			return factory.Execute(cmd.Context(), o)
 		},
@@ -108,13 +98,13 @@ Exit codes: 0 good, 3 refused, or a warning with --fail-on warning (see "pinnipe
 	flags.StringVar(&o.At, "at", "", "check the certificate as of this time: 2027-01-31 or 2027-01-31T08:00:00Z "+
 		"(default: now)")
 	flags.BoolVar(&o.Timeline, "timeline", false, "also list what will fail, and when, if nothing is renewed")
-	flags.StringVar(&o.FailOn, "fail-on", failOnError, "lowest severity that leads to exit code 3: error or warning")
+	flags.StringVar(&o.FailOn, "fail-on", "error", "lowest severity that leads to exit code 3: error or warning")
 	flags.StringVar(&o.Within, "expires-within", "", "report an error if the certificate, or a CA that clients need, "+
 		"expires within this time, such as 30d or 720h")
+	none := cobra.NoFileCompletions
 	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{
-		"fail-on":        factory.CompleteValues(failOnError, failOnWarning),
-		"expires-within": cobra.NoFileCompletions,
-		"name":           cobra.NoFileCompletions, "endpoint": cobra.NoFileCompletions, "at": cobra.NoFileCompletions,
+		"fail-on":  factory.CompleteValues("error", "warning"),
+		"endpoint": none, "name": none, "at": none, "expires-within": none,
 	})
 	o.Session.AddFlags(cmd, f, 30*time.Second, factory.Formats()...)
 	o.Session.CompleteSecrets(cmd, f)
@@ -123,25 +113,20 @@ Exit codes: 0 good, 3 refused, or a warning with --fail-on warning (see "pinnipe
 
 // Validate checks the flags.
 func (o *Options) Validate() error {
-	if err := cmp.Or(o.Session.Validate(factory.Formats()...), o.Certificate.Validate(), o.validateSource(),
-		session.ValidateEndpoint("endpoint", o.Endpoint)); err != nil {
+	err := cmp.Or(o.Session.Validate(factory.Formats()...), o.Certificate.Validate(), o.validateSource(),
+		session.ValidateEndpoint("endpoint", o.Endpoint))
+	for _, name := range o.Names {
+		err = cmp.Or(err, validateName(name))
+	}
+	if err != nil {
 		return err
 	}
-	for _, name := range o.Names {
-		if err := validateName(name); err != nil {
-			return err
-		}
+	if !slices.Contains([]string{"", "error", "warning"}, o.FailOn) {
+		return ui.Usage(fmt.Errorf(`invalid value %q for --fail-on: supported values are "error" and "warning"`, o.FailOn))
 	}
-	if o.FailOn != "" && o.FailOn != failOnError && o.FailOn != failOnWarning {
-		return ui.Usage(fmt.Errorf("invalid value %q for --fail-on: supported values are %q and %q", o.FailOn,
-			failOnError, failOnWarning))
-	}
-	var err error
-	if o.Within != "" {
-		if o.within, err = parseSpan(o.Within); err != nil {
-			return ui.WithHint(ui.Usage(fmt.Errorf("invalid value %q for --expires-within: %w", o.Within, err)),
-				"write 30d for 30 days, or 12h")
-		}
+	if o.within, err = parseSpan(o.Within); o.Within != "" && err != nil {
+		return ui.WithHint(ui.Usage(fmt.Errorf("invalid value %q for --expires-within: %w", o.Within, err)),
+			"write 30d for 30 days, or 12h")
 	}
 	if o.At == "" {
 		return nil
@@ -155,7 +140,6 @@ func (o *Options) Validate() error {
 		"write 2027-01-31, or 2027-01-31T08:00:00Z")
 }
 
-// parseSpan parses a number of days, or a time.ParseDuration text.
 func parseSpan(text string) (time.Duration, error) {
 	const day = 24 * time.Hour
 	if count, ok := strings.CutSuffix(text, "d"); ok {
@@ -208,10 +192,8 @@ func (o *Options) validateSource() error {
 		if !o.Certificate.Changed(source.flag) {
 			continue
 		}
-		for _, other := range source.excluded {
-			if o.Certificate.Changed(other) {
-				return ui.Usage(fmt.Errorf("--%s and --%s cannot be combined", source.flag, other))
-			}
+		if at := slices.IndexFunc(source.excluded, o.Certificate.Changed); at >= 0 {
+			return ui.Usage(fmt.Errorf("--%s and --%s cannot be combined", source.flag, source.excluded[at]))
 		}
 		if len(o.Key) > 0 && len(o.Key) != len(o.Cert) {
 			return ui.WithHint(ui.Usage(fmt.Errorf("--cert is given %d times, --key %d times", len(o.Cert), len(o.Key))),
@@ -219,11 +201,10 @@ func (o *Options) validateSource() error {
 		}
 		return nil
 	}
-	for _, flag := range []string{"key", "name"} {
-		if o.Certificate.Changed(flag) {
-			return ui.WithHint(ui.Usage(fmt.Errorf("--%s needs --cert", flag)),
-				"also pass the certificate: --cert fullchain.pem")
-		}
+	needing := []string{"key", "name"}
+	if at := slices.IndexFunc(needing, o.Certificate.Changed); at >= 0 {
+		return ui.WithHint(ui.Usage(fmt.Errorf("--%s needs --cert", needing[at])),
+			"also pass the certificate: --cert fullchain.pem")
 	}
 	return nil
 }
@@ -232,14 +213,11 @@ func (o *Options) validateSource() error {
 func (o *Options) Complete() error {
 	once := map[string]string{"ca-bundle": o.Certificate.CABundle}
 	for flag, paths := range map[string][]string{"cert": o.Cert, "key": o.Key} {
-		for _, path := range paths {
-			if path == "-" && once[flag] == "-" {
-				return ui.Usage(fmt.Errorf("only one --%s can be read from stdin", flag))
-			}
-			if once[flag] != "-" {
-				once[flag] = path
-			}
+		dashes := slices.DeleteFunc(slices.Clone(paths), func(path string) bool { return path != "-" })
+		if len(dashes) > 1 {
+			return ui.Usage(fmt.Errorf("only one --%s can be read from stdin", flag))
 		}
+		once[flag] = strings.Join(dashes, "")
 	}
 	err := session.OneFromStdin(once)
 	if err != nil {
@@ -260,16 +238,13 @@ func (o *Options) Complete() error {
 func (o *Options) Run(ctx context.Context) error {
 	ctx, cancel := factory.WithTimeout(ctx, o.Session.Timeout)
 	defer cancel()
-	var checked *result.Check
-	var err error
-	switch {
-	case o.Certificate.Changed("cert"):
-		checked, err = o.checkFiles()
-	case o.Certificate.Changed("endpoint"):
-		checked, err = o.checkEndpoint(ctx)
-	default:
-		checked, err = o.checkCluster(ctx)
+	collect := o.checkCluster
+	if o.Certificate.Changed("cert") {
+		collect = o.checkFiles
+	} else if o.Certificate.Changed("endpoint") {
+		collect = o.checkEndpoint
 	}
+	checked, err := collect(ctx)
 	if err != nil {
 		return err
 	}
@@ -302,7 +277,6 @@ func (o *Options) refusal(checked *result.Check) error {
 	return nil
 }
 
-// named adds the file name to an error if there are several files.
 func (o *Options) named(s result.CheckedCertificate, err error) error {
 	if len(o.Cert) < 2 {
 		return err
@@ -310,13 +284,7 @@ func (o *Options) named(s result.CheckedCertificate, err error) error {
 	return fmt.Errorf("%s: %w", s.Name, err)
 }
 
-// now returns the time for which the certificate is checked.
-func (o *Options) now() time.Time {
-	if o.at.IsZero() {
-		return o.Session.Now()
-	}
-	return o.at
-}
+func (o *Options) now() time.Time { return cmp.Or(o.at, o.Session.Now()) }
 
 // checkCluster checks the configured certificate, or what the flags would configure.
 func (o *Options) checkCluster(ctx context.Context) (*result.Check, error) {
@@ -347,31 +315,27 @@ func (o *Options) checkCluster(ctx context.Context) (*result.Check, error) {
 	}
 	wanted.TLS = st.ForSet(wanted.TLS)
 	p := plan.Evaluate(req, st, wanted)
-	checked := o.newResult(result.SourceCluster, p.Bundle)
-	checked.CredentialIssuer = st.Issuer.Name
 	subject := result.CheckedCertificate{Name: "Secret " + p.Request.SecretName().String(), Certificate: p.Report}
-	if st.Secret != nil {
-		subject.Timeline = o.timeline(p.Checks)
+	if st.Secret != nil && o.Timeline {
+		subject.Timeline = certs.Timeline(p.Checks)
 	}
-	checked.Subjects = []result.CheckedCertificate{subject}
+	checked := o.newResult(result.SourceCluster, p.Bundle, subject)
+	checked.CredentialIssuer = st.Issuer.Name
 	return checked, nil
 }
 
-func (o *Options) newResult(source result.Source, bundle []byte) *result.Check {
-	return &result.Check{Source: source, At: o.now().UTC(), CABundle: result.BundleOf(bundle)}
-}
-
-func (o *Options) timeline(in certs.Input) []certs.Event {
-	if !o.Timeline {
-		return nil
-	}
-	return certs.Timeline(in)
+func (o *Options) newResult(from result.Source, bundle []byte, subjects ...result.CheckedCertificate) *result.Check {
+	return &result.Check{Source: from, At: o.now().UTC(), CABundle: result.BundleOf(bundle), Subjects: subjects}
 }
 
 // check checks a certificate that is not from the cluster.
 func (o *Options) check(name string, in certs.Input) result.CheckedCertificate {
 	in.Now, in.Allow, in.ExpiresWithin = o.now(), o.request.Allow, o.within
-	return result.CheckedCertificate{Name: name, Certificate: certs.Check(in), Timeline: o.timeline(in)}
+	subject := result.CheckedCertificate{Name: name, Certificate: certs.Check(in)}
+	if o.Timeline {
+		subject.Timeline = certs.Timeline(in)
+	}
+	return subject
 }
 
 // checkGenerated checks the endpoint while the agent serves its generated certificate.
@@ -393,7 +357,6 @@ func (o *Options) checkGenerated(ctx context.Context, issuer *configv1alpha1.Cre
 	return checked, err
 }
 
-// checkEndpoint checks the certificates at the addresses of --endpoint.
 func (o *Options) checkEndpoint(ctx context.Context) (*result.Check, error) {
 	host, port, err := certs.ParseEndpoint(o.Endpoint)
 	if err != nil {
@@ -419,10 +382,8 @@ func (o *Options) checkAddresses(ctx context.Context, at plan.Endpoint, bundle [
 		checked.NotChecked = append(checked.NotChecked, address+": there is no route to it from here")
 	}
 	if len(served) == 0 {
-		checked.Subjects = []result.CheckedCertificate{{
-			Name:        at.String(),
-			Certificate: certs.Report{Findings: certs.CheckServed(certs.Expected{Host: at.Host}, nil)},
-		}}
+		findings := certs.CheckServed(certs.Expected{Host: at.Host}, nil)
+		checked.Subjects = []result.CheckedCertificate{{Name: at.String(), Certificate: certs.Report{Findings: findings}}}
 	}
 	leaves := map[string]bool{}
 	for _, same := range alike(served) {
@@ -441,8 +402,7 @@ func (o *Options) checkAddresses(ctx context.Context, at plan.Endpoint, bundle [
 	return checked, nil
 }
 
-// checkServed checks the certificate chain that all addresses in same present. If they present none, the findings say
-// why.
+// checkServed checks the chain that all addresses in same present. If they present none, the findings say why.
 func (o *Options) checkServed(at plan.Endpoint, bundle []byte, same []certs.Served) result.CheckedCertificate {
 	addresses := make([]string, len(same))
 	for i, one := range same {
@@ -453,12 +413,12 @@ func (o *Options) checkServed(at plan.Endpoint, bundle []byte, same []certs.Serv
 		findings := certs.CheckServed(certs.Expected{Host: at.Host, Now: o.now()}, same)
 		return result.CheckedCertificate{Name: name, Certificate: certs.Report{Findings: findings}}
 	}
-	var chain bytes.Buffer
+	var chain []byte
 	for _, certificate := range same[0].Chain {
-		_ = pem.Encode(&chain, &pem.Block{Type: "CERTIFICATE", Bytes: certificate.Raw}) // a Buffer cannot fail
+		chain = append(chain, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate.Raw})...)
 	}
 	return o.check(name, certs.Input{
-		CertPEM: chain.Bytes(), NoKey: true, Bundle: bundle, Sources: certs.Sources{Certificate: "the presented chain"},
+		CertPEM: chain, NoKey: true, Bundle: bundle, Sources: certs.Sources{Certificate: "the presented chain"},
 		Names: []certs.Name{{Value: at.Host, Source: "the endpoint"}},
 	})
 }
@@ -471,16 +431,14 @@ func alike(served []certs.Served) [][]certs.Served {
 			return len(one.Chain) > 0 && slices.EqualFunc(group[0].Chain, one.Chain, (*x509.Certificate).Equal)
 		})
 		if place < 0 {
-			groups = append(groups, []certs.Served{one})
-			continue
+			place, groups = len(groups), append(groups, nil)
 		}
 		groups[place] = append(groups[place], one)
 	}
 	return groups
 }
 
-// checkFiles checks files, without a cluster.
-func (o *Options) checkFiles() (*result.Check, error) {
+func (o *Options) checkFiles(context.Context) (*result.Check, error) {
 	checked := o.newResult(result.SourceFile, o.request.Bundle)
 	if len(o.Key) == 0 {
 		checked.NotChecked = append(checked.NotChecked, "the private key, and a handshake with it: pass the key as --key")
@@ -493,13 +451,11 @@ func (o *Options) checkFiles() (*result.Check, error) {
 	for _, name := range o.Names {
 		names = append(names, certs.Name{Value: name, Source: "--name"})
 	}
+	sources := certs.Sources{Certificate: "--cert", Key: "--key", Bundle: "--ca-bundle", Endpoint: "--external-endpoint"}
 	for i, path := range o.Cert {
 		in := certs.Input{
 			NoKey: len(o.Key) == 0 || o.Key[i] == "", Bundle: o.request.Bundle, Names: names,
-			Endpoint: o.Certificate.ExternalEndpoint,
-			Sources: certs.Sources{
-				Certificate: "--cert", Key: "--key", Bundle: "--ca-bundle", Endpoint: "--external-endpoint",
-			},
+			Endpoint: o.Certificate.ExternalEndpoint, Sources: sources,
 		}
 		var err error
 		if in.CertPEM, err = session.ReadPEMFile("the certificate", path, o.Session.In); err != nil {

@@ -12,7 +12,6 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// conclude sets the fields that follow from the others.
 func (o *Options) conclude(r *result.Check) {
 	r.OK = true
 	for i := range r.Subjects {
@@ -34,9 +33,8 @@ func (o *Options) conclude(r *result.Check) {
 // judges reports whether an error is a verdict on a certificate, which an unreachable endpoint is not.
 func judges(f certs.Finding) bool { return f.Code != certs.EndpointUnreachable }
 
-// fails reports whether a finding makes the command fail.
 func (o *Options) fails(f certs.Finding) bool {
-	return f.Refuses() || o.FailOn == failOnWarning && f.Severity == certs.SeverityWarning
+	return f.Refuses() || o.FailOn == "warning" && f.Severity == certs.SeverityWarning
 }
 
 func (o *Options) text(checked *result.Check) []byte {
@@ -48,12 +46,7 @@ func (o *Options) text(checked *result.Check) []byte {
 		}
 		o.writeSubject(&out, s, bundle, checked.At)
 	}
-	for i, what := range checked.NotChecked {
-		if i == 0 {
-			out.WriteString("\nnot checked:\n")
-		}
-		ui.Fprintf(&out, "  %s\n", what)
-	}
+	ui.List(&out, "not checked", checked.NotChecked)
 	return []byte(out.String())
 }
 
@@ -67,17 +60,14 @@ func (o *Options) writeSubject(out *strings.Builder, s result.CheckedCertificate
 	case len(s.Certificate.Warnings()) > 0:
 		verdict = o.Style.Caution("good, with warnings")
 	}
-	ui.Fprintf(out, "%s: %s", o.Style.Bold(s.Name), verdict)
 	if !o.at.IsZero() {
-		ui.Fprintf(out, " at %s", at.Format(time.RFC3339))
+		verdict += " at " + at.Format(time.RFC3339)
 	}
-	out.WriteString("\n")
+	ui.Fprintf(out, "%s: %s\n", o.Style.Bold(s.Name), verdict)
 	if leaf := s.Certificate; leaf.Leaf != nil {
-		ui.Fprintf(out, "  names:      %s\n",
-			plan.OrNone(strings.Join(slices.Concat(leaf.DNSNames, leaf.IPAddresses), ", ")))
-		ui.Fprintf(out, "  valid:      from %s until %s\n",
-			leaf.NotBefore.Format(time.RFC3339), leaf.NotAfter.Format(time.RFC3339))
-		ui.Fprintf(out, "  SHA-256:    %s\n", leaf.SHA256)
+		names := plan.OrNone(strings.Join(slices.Concat(leaf.DNSNames, leaf.IPAddresses), ", "))
+		ui.Fprintf(out, "  names:      %s\n  valid:      from %s until %s\n  SHA-256:    %s\n", names,
+			leaf.NotBefore.Format(time.RFC3339), leaf.NotAfter.Format(time.RFC3339), leaf.SHA256)
 		if strings.HasPrefix(leaf.Key, "ECDSA") {
 			// This is no finding, because every current client supports ECDSA. See `pinniped explain RSAOnlyClients`.
 			ui.Fprintf(out, "  key:        %s; RSA-only clients cannot connect\n", leaf.Key)
@@ -93,14 +83,13 @@ func (o *Options) writeSubject(out *strings.Builder, s result.CheckedCertificate
 	if !o.Timeline {
 		return
 	}
-	switch {
-	case s.BreaksAt == nil:
-		out.WriteString("  breaks:     nothing known\n")
-	case s.BreaksAt.Equal(at):
-		ui.Fprintf(out, "  breaks:     %s\n", o.Style.Bad("it is already broken"))
-	default:
-		ui.Fprintf(out, "  breaks:     first at %s\n", s.BreaksAt.Format(time.RFC3339))
+	breaks := "nothing known"
+	if s.BreaksAt != nil && s.BreaksAt.Equal(at) {
+		breaks = o.Style.Bad("it is already broken")
+	} else if s.BreaksAt != nil {
+		breaks = "first at " + s.BreaksAt.Format(time.RFC3339)
 	}
+	ui.Fprintf(out, "  breaks:     %s\n", breaks)
 	for _, event := range s.Timeline {
 		for _, f := range event.Findings {
 			ui.Fprintf(out, "  %s  %s %s\n", event.At.Format(time.RFC3339), o.mark(f), f)
@@ -108,50 +97,46 @@ func (o *Options) writeSubject(out *strings.Builder, s result.CheckedCertificate
 	}
 }
 
-// mark returns the symbol for the severity of a finding.
 func (o *Options) mark(f certs.Finding) string {
-	switch {
-	case f.Refuses():
+	if f.Refuses() {
 		return o.Style.Bad("✗")
-	case f.Severity == certs.SeverityInfo:
-		return "•"
-	default:
-		return o.Style.Caution("!")
 	}
+	if f.Severity == certs.SeverityInfo {
+		return "•"
+	}
+	return o.Style.Caution("!")
 }
 
 // notMade returns the checks for which the flags give no input, with the reasons.
 func (o *Options) notMade(source result.Source) []result.CheckNotMade {
+	type codes = []certs.Code
+	ofKey := codes{certs.KeyMismatch, certs.KeyEncrypted, certs.KeyUnreadable, certs.HandshakeFailed}
+	ofEndpoint := codes{certs.EndpointUnreachable, certs.EndpointServesOther}
+	ofCluster := codes{
+		certs.SecretNotFound, certs.SecretNotPermitted, certs.SecretIncomplete, certs.ClocksDiffer,
+		certs.LoadBalancerIPUnused, certs.OldClientsBreak,
+	}
+	external := o.Certificate.ExternalEndpoint
+	cluster, file := source == result.SourceCluster, source == result.SourceFile
 	var list []result.CheckNotMade
-	add := func(reason string, codes ...certs.Code) {
-		for _, code := range codes {
-			list = append(list, result.CheckNotMade{Code: code, Reason: reason})
-		}
-	}
-	ofKey := []certs.Code{certs.KeyMismatch, certs.KeyEncrypted, certs.KeyUnreadable, certs.HandshakeFailed}
-	ofEndpoint := []certs.Code{certs.EndpointUnreachable, certs.EndpointServesOther}
-	if source != result.SourceCluster {
-		add("no cluster was read", certs.SecretNotFound, certs.SecretNotPermitted, certs.SecretIncomplete,
-			certs.ClocksDiffer, certs.LoadBalancerIPUnused, certs.OldClientsBreak)
-	}
-	switch source {
-	case result.SourceCluster:
-		add(`no address is probed: use "pinniped ip-tls status"`, ofEndpoint...)
-		if !o.at.IsZero() {
-			add("the certificate is checked as of another time (--at)", certs.ClocksDiffer)
-		}
-	case result.SourceEndpoint:
-		add("only the server has the private key", ofKey...)
-	default:
-		add("no endpoint is used", ofEndpoint...)
-		if len(o.Key) == 0 {
-			add("no private key was given (--key)", ofKey...)
-		}
-		if len(o.Names) == 0 && o.Certificate.ExternalEndpoint == "" {
-			add("no --name was given", certs.NameNotCovered)
-		}
-		if o.Certificate.ExternalEndpoint == "" {
-			add("no --external-endpoint was given", certs.EndpointInvalid)
+	for _, skipped := range []struct {
+		when   bool
+		reason string
+		codes
+	}{
+		{!cluster, "no cluster was read", ofCluster},
+		{cluster, `no address is probed: use "pinniped ip-tls status"`, ofEndpoint},
+		{cluster && !o.at.IsZero(), "the certificate is checked as of another time (--at)", codes{certs.ClocksDiffer}},
+		{source == result.SourceEndpoint, "only the server has the private key", ofKey},
+		{file, "no endpoint is used", ofEndpoint},
+		{file && len(o.Key) == 0, "no private key was given (--key)", ofKey},
+		{file && len(o.Names) == 0 && external == "", "no --name was given", codes{certs.NameNotCovered}},
+		{file && external == "", "no --external-endpoint was given", codes{certs.EndpointInvalid}},
+	} {
+		for _, code := range skipped.codes {
+			if skipped.when {
+				list = append(list, result.CheckNotMade{Code: code, Reason: skipped.reason})
+			}
 		}
 	}
 	slices.SortFunc(list, func(a, b result.CheckNotMade) int { return cmp.Compare(a.Code, b.Code) })

@@ -29,20 +29,17 @@ import (
 type Options struct {
 	Session *session.Session
 	Grant   Grant
-
-	Revoke bool
-	Allow  []string
-	DryRun string
-
-	allow []certs.Code
+	Revoke  bool
+	Allow   []string
+	DryRun  string
+	allow   []certs.Code
 }
 
 // NewCommand returns `pinniped ip-tls delegate`.
 func NewCommand(f *factory.Factory) *cobra.Command {
 	o := &Options{Session: session.New(f)}
 	cmd := &cobra.Command{
-		Use:   "delegate NAMESPACE/NAME",
-		Short: "Let the agent use a Secret in another namespace",
+		Use: "delegate NAMESPACE/NAME", Short: "Let the agent use a Secret in another namespace",
 		Long: `Permit the agent to serve the certificate in a Secret in another namespace, such as a wildcard certificate
 that several teams share. The owner of that namespace runs this command. It creates, with server-side apply:
 
@@ -68,8 +65,7 @@ Exit codes: 0 done, 3 not revoked because clients would stop verifying (see "pin
 
   # Revoke it
   pinniped ip-tls delegate shared/wildcard-tls --revoke`,
-		Args:              oneSecret,
-		ValidArgsFunction: cobra.NoFileCompletions,
+		Args: oneSecret, ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.Grant.Secret = args[0]
 			return factory.Execute(cmd.Context(), o)
@@ -81,9 +77,8 @@ Exit codes: 0 done, 3 not revoked because clients would stop verifying (see "pin
 	flags.StringVar(&o.DryRun, "dry-run", session.DryRunNone,
 		`change nothing: with "client", only print the changes; with "server", also have the API server validate them`)
 	flags.Lookup("dry-run").NoOptDefVal = session.DryRunClient
-	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{
-		"dry-run": factory.CompleteValues(session.DryRunNone, session.DryRunClient, session.DryRunServer),
-	})
+	values := factory.CompleteValues(session.DryRunNone, session.DryRunClient, session.DryRunServer)
+	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{"dry-run": values})
 	o.Grant.addFlags(cmd)
 	o.Session.AddFlags(cmd, f, 30*time.Second, factory.Formats()...)
 	return cmd
@@ -91,15 +86,11 @@ Exit codes: 0 done, 3 not revoked because clients would stop verifying (see "pin
 
 // Validate checks the argument and the flags.
 func (o *Options) Validate() error {
-	err := cmp.Or(o.Session.Validate(factory.Formats()...),
-		factory.CheckOneOf("dry-run", o.DryRun, session.DryRunNone, session.DryRunClient, session.DryRunServer))
-	if err != nil {
-		return err
-	}
-	if o.allow, err = session.AllowedCodes(o.Allow); err != nil {
-		return err
-	}
-	return o.Grant.validate()
+	var err error
+	o.allow, err = session.AllowedCodes(o.Allow)
+	return cmp.Or(o.Session.Validate(factory.Formats()...),
+		factory.CheckOneOf("dry-run", o.DryRun, session.DryRunNone, session.DryRunClient, session.DryRunServer),
+		err, o.Grant.validate())
 }
 
 // Complete loads the kubeconfig if the cluster is needed.
@@ -115,19 +106,18 @@ func (o *Options) Complete() error {
 func (o *Options) Run(ctx context.Context) error {
 	ctx, cancel := factory.WithTimeout(ctx, o.Session.Timeout)
 	defer cancel()
-	agent, err := o.Grant.agent(ctx, o.Session)
+	grant, err := o.Grant.grant(ctx, o.Session)
 	if err != nil {
 		return session.WithCodes(err)
 	}
-	if agent.Namespace == o.Grant.secret.Namespace {
-		return ui.WithHint(
-			ui.Usage(fmt.Errorf("the Secret %q is in the agent's own namespace, where it needs no delegation", o.Grant.secret)),
-			"use it with: pinniped ip-tls set --secret %s", o.Grant.secret.Name)
+	if grant.Namespace == o.Grant.secret.Namespace {
+		return ui.WithHint(ui.Usage(fmt.Errorf("the Secret %q is in the agent's own namespace, where it needs no delegation",
+			o.Grant.secret)), "use it with: pinniped ip-tls set --secret %s", o.Grant.secret.Name)
 	}
-	objects := o.Grant.objects(agent)
 	if o.Revoke {
-		return o.revoke(ctx, agent, objects)
+		return o.revoke(ctx, grant)
 	}
+	objects := grant.Objects()
 	unchanged := map[string]bool{}
 	if o.DryRun != session.DryRunClient {
 		if unchanged, err = o.apply(ctx, objects); err != nil {
@@ -136,13 +126,12 @@ func (o *Options) Run(ctx context.Context) error {
 	}
 	if o.DryRun == session.DryRunNone {
 		o.Session.Progress.Done("The agent in namespace %q may now use Secret %q; to serve it: pinniped ip-tls set "+
-			"--secret %s", agent.Namespace, o.Grant.secret, o.Grant.secret)
+			"--secret %s", grant.Namespace, o.Grant.secret, o.Grant.secret)
 	}
 	return o.print(objects, "applied", unchanged)
 }
 
-// apply creates or updates the objects, and returns which of them, as described, did not change. It first checks that
-// the cluster serves the kind TLSCertificateDelegation, and writes nothing if not.
+// apply creates or updates the objects, unless the cluster serves no delegations, and returns which did not change.
 func (o *Options) apply(ctx context.Context, objects []map[string]any) (map[string]bool, error) {
 	_, err := o.Session.Cluster.Delegations(ctx, o.Grant.secret.Namespace)
 	switch {
@@ -158,19 +147,18 @@ func (o *Options) apply(ctx context.Context, objects []map[string]any) (map[stri
 		before := o.version(ctx, object)
 		err := o.Session.Cluster.ApplyGrant(ctx, object,
 			discovery.ApplyOptions{FieldManager: plan.FieldManager, DryRun: o.DryRun == session.DryRunServer})
-		switch {
-		case errors.Is(err, discovery.ErrNotFound):
-			return nil, ui.WithHint(fmt.Errorf("creating %s: %w", describe(object), err), "is there a namespace %q?",
-				o.Grant.secret.Namespace)
-		case err != nil:
-			return nil, fmt.Errorf("creating %s: %w", describe(object), err)
+		if err != nil {
+			err = fmt.Errorf("creating %s: %w", describe(object), err)
+			if errors.Is(err, discovery.ErrNotFound) {
+				err = ui.WithHint(err, "is there a namespace %q?", o.Grant.secret.Namespace)
+			}
+			return nil, err
 		}
 		unchanged[describe(object)] = before != "" && o.DryRun == session.DryRunNone && o.version(ctx, object) == before
 	}
 	return unchanged, nil
 }
 
-// denied adds a hint to a forbidden error from the Secret's namespace.
 func (o *Options) denied(err error) error {
 	if !errors.Is(err, discovery.ErrForbidden) {
 		return err
@@ -179,13 +167,9 @@ func (o *Options) denied(err error) error {
 		o.Grant.secret.Namespace)
 }
 
-// version returns the resourceVersion of the object in the cluster. It is empty if there is none or it may not be read:
-// a user who may create an object need not be permitted to read it.
+// version returns the resourceVersion in the cluster, if known: who may create an object may be forbidden to read it.
 func (o *Options) version(ctx context.Context, object map[string]any) string {
-	found, err := o.Session.Cluster.Grant(ctx, object)
-	if err != nil {
-		return ""
-	}
+	found, _ := o.Session.Cluster.Grant(ctx, object)
 	return (&unstructured.Unstructured{Object: found}).GetResourceVersion()
 }
 
@@ -193,9 +177,9 @@ const kindHint = "install the CRD: kubectl apply --server-side -k deploy/tlscert
 	"repository, or install Contour"
 
 // revoke deletes the objects, the delegation first, and warns if others still permit the same.
-func (o *Options) revoke(ctx context.Context, agent types.NamespacedName, objects []map[string]any) error {
+func (o *Options) revoke(ctx context.Context, grant delegation.Grant) error {
 	var there, removed []map[string]any
-	for _, object := range slices.Backward(objects) {
+	for _, object := range slices.Backward(grant.Objects()) {
 		found, err := o.Session.Cluster.Grant(ctx, object)
 		if errors.Is(err, discovery.ErrNotFound) {
 			continue
@@ -212,23 +196,20 @@ func (o *Options) revoke(ctx context.Context, agent types.NamespacedName, object
 	}
 	if len(there) == 0 {
 		o.Session.Progress.Info("There is nothing to remove")
-	} else if err := o.judge(ctx, agent.Namespace); err != nil {
+	} else if err := o.judge(ctx, grant.Namespace); err != nil {
 		return err
 	}
-	for i, found := range there {
-		if o.DryRun == session.DryRunClient {
-			break
-		}
-		err := o.Session.Cluster.DeleteGrant(ctx, found, o.DryRun == session.DryRunServer)
+	for i := 0; i < len(there) && o.DryRun != session.DryRunClient; i++ {
+		err := o.Session.Cluster.DeleteGrant(ctx, there[i], o.DryRun == session.DryRunServer)
 		if err != nil && !errors.Is(err, discovery.ErrNotFound) {
 			return o.denied(fmt.Errorf("removing %s: %w", describe(removed[i]), err))
 		}
 	}
 	if o.DryRun == session.DryRunNone { // warn about other delegations of the same Secret
 		all, err := o.Session.Cluster.Delegations(ctx, o.Grant.secret.Namespace)
-		if decision := delegation.Decide(o.Grant.secret, agent.Namespace, all); err == nil && decision.Permitted {
+		if decision := delegation.Decide(o.Grant.secret, grant.Namespace, all); err == nil && decision.Permitted {
 			o.Session.Progress.Warn("%s %q still delegates Secret %q to namespace %q", delegation.Kind, decision.By,
-				o.Grant.secret, agent.Namespace)
+				o.Grant.secret, grant.Namespace)
 		}
 	}
 	return o.print(removed, "removed", nil)
@@ -273,7 +254,6 @@ func describe(object map[string]any) string {
 	return fmt.Sprintf("%s.%s/%s in namespace %s", strings.ToLower(kind.Kind), kind.Group, u.GetName(), u.GetNamespace())
 }
 
-// print prints the objects as manifests for kubectl, or what was done with them.
 func (o *Options) print(objects []map[string]any, done string, unchanged map[string]bool) error {
 	var text []byte
 	var err error
@@ -308,8 +288,7 @@ type Grant struct {
 	Secret         string // NAMESPACE/NAME
 	To             string // the agent's namespace
 	ServiceAccount string
-
-	secret types.NamespacedName
+	secret         types.NamespacedName
 }
 
 func (g *Grant) addFlags(cmd *cobra.Command) {
@@ -317,12 +296,10 @@ func (g *Grant) addFlags(cmd *cobra.Command) {
 	flags.StringVar(&g.To, "to", "", "the agent's namespace (default: the value of --namespace)")
 	flags.StringVar(&g.ServiceAccount, "service-account", "", "the agent's service account (default: the one in the "+
 		"status of the CredentialIssuer, else the default name, "+discovery.DefaultAppName+")")
-	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{
-		"to": cobra.NoFileCompletions, "service-account": cobra.NoFileCompletions,
-	})
+	none := cobra.NoFileCompletions
+	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{"to": none, "service-account": none})
 }
 
-// oneSecret is the cobra.Command.Args of a command with one Secret.
 func oneSecret(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return ui.WithHint(ui.Usage(errors.New("NAMESPACE/NAME of the Secret is missing")), "run %q",
@@ -343,38 +320,31 @@ func (g *Grant) validate() error {
 	if g.secret, err = delegation.SecretName(g.Secret, ""); err != nil {
 		return ui.Usage(err)
 	}
-	if g.To != "" {
-		if _, err := delegation.SecretName(g.To+"/x", ""); err != nil {
-			return ui.Usage(fmt.Errorf("invalid value %q for --to: not a namespace", g.To))
-		}
+	if _, err := delegation.SecretName(g.To+"/x", ""); g.To != "" && err != nil {
+		return ui.Usage(fmt.Errorf("invalid value %q for --to: not a namespace", g.To))
 	}
 	return nil
 }
 
-// objects returns the objects that permit the agent to use the Secret.
-func (g *Grant) objects(agent types.NamespacedName) []map[string]any {
-	return delegation.Grant{Secret: g.secret, Namespace: agent.Namespace, ServiceAccount: agent.Name}.Objects()
-}
-
-// agent returns the agent's service account. It reads from the cluster what flags do not set.
-func (g *Grant) agent(ctx context.Context, s *session.Session) (types.NamespacedName, error) {
-	account := types.NamespacedName{Namespace: cmp.Or(g.To, s.Namespace), Name: g.ServiceAccount}
-	if account.Namespace == "" {
-		var err error
-		if account.Namespace, err = s.FindNamespace(ctx); err != nil {
-			return account, err
+// grant completes the permission. It reads from the cluster what flags do not set.
+func (g *Grant) grant(ctx context.Context, s *session.Session) (full delegation.Grant, err error) {
+	full = delegation.Grant{Secret: g.secret, Namespace: cmp.Or(g.To, s.Namespace), ServiceAccount: g.ServiceAccount}
+	if full.Namespace == "" {
+		if full.Namespace, err = s.FindNamespace(ctx); err != nil {
+			return full, err
 		}
 	}
-	if account.Name == "" && s.Cluster != nil {
+	if full.ServiceAccount == "" && s.Cluster != nil {
 		issuer, err := s.Cluster.CredentialIssuer(ctx, s.CredentialIssuer)
 		switch {
 		case err == nil:
-			names, _ := discovery.Objects(issuer, account.Namespace)
-			account.Name = names.ServiceAccount
+			names, _ := discovery.Objects(issuer, full.Namespace)
+			full.ServiceAccount = names.ServiceAccount
 		case errors.Is(err, discovery.ErrUnreachable), errors.Is(err, discovery.ErrUnauthorized), ctx.Err() != nil:
-			return account, err
+			return full, err
 		}
 	}
-	account.Name = cmp.Or(account.Name, discovery.AppName(s.CredentialIssuer)) // an owner may not be able to read it
-	return account, nil
+	// An owner may not be able to read it.
+	full.ServiceAccount = cmp.Or(full.ServiceAccount, discovery.AppName(s.CredentialIssuer))
+	return full, nil
 }

@@ -21,14 +21,12 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// The checks.
 const (
 	checkDelegation = "delegation"
 	checkRBAC       = "rbac"
 	checkSecret     = "secret" // information only
 )
 
-// explanation collects the result.
 type explanation struct{ result.DelegationExplanation }
 
 // ExplainOptions holds the inputs of `pinniped explain`; a test fills it directly.
@@ -42,8 +40,7 @@ type ExplainOptions struct {
 func NewExplainCommand(f *factory.Factory) *cobra.Command {
 	o := &ExplainOptions{Session: session.New(f)}
 	cmd := &cobra.Command{
-		Use:   "explain NAMESPACE/NAME",
-		Short: "Explain access to a Secret in another namespace",
+		Use: "explain NAMESPACE/NAME", Short: "Explain access to a Secret in another namespace",
 		Long: `Explain whether the agent may serve the certificate in a Secret in another namespace and, if not, why.
 The command checks:
 
@@ -61,8 +58,7 @@ Exit codes: 0 permitted, 3 not permitted, 4 not known (see "pinniped help exit-c
 
   # Only the owner's YAML
   pinniped ip-tls delegate shared/wildcard-tls --dry-run -o yaml`,
-		Args:              oneSecret,
-		ValidArgsFunction: cobra.NoFileCompletions,
+		Args: oneSecret, ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.Grant.Secret, o.Style = args[0], f.Style(f.Out)
 			return factory.Execute(cmd.Context(), o)
@@ -85,20 +81,18 @@ func (o *ExplainOptions) Complete() error { return o.Session.Open() }
 func (o *ExplainOptions) Run(ctx context.Context) error {
 	ctx, cancel := factory.WithTimeout(ctx, o.Session.Timeout)
 	defer cancel()
-	agent, err := o.Grant.agent(ctx, o.Session)
+	grant, err := o.Grant.grant(ctx, o.Session)
 	if err != nil {
 		return session.WithCodes(err)
 	}
-	found, err := o.explain(ctx, agent)
+	found, err := o.explain(ctx, grant)
 	if err != nil {
 		return session.WithCodes(err)
 	}
-	return o.Session.Print(&found.DelegationExplanation, o.verdict(found), func() ([]byte, error) {
-		return o.table(found), nil
-	})
+	text := func() ([]byte, error) { return o.table(found), nil }
+	return o.Session.Print(&found.DelegationExplanation, o.verdict(found), text)
 }
 
-// verdict returns an error unless the use is permitted.
 func (o *ExplainOptions) verdict(found *explanation) error {
 	switch found.Permitted {
 	case result.AnswerYes:
@@ -125,23 +119,23 @@ func (o *ExplainOptions) verdict(found *explanation) error {
 }
 
 // explain collects all that the caller may read.
-func (o *ExplainOptions) explain(ctx context.Context, agent types.NamespacedName) (*explanation, error) {
-	e := &explanation{result.DelegationExplanation{
-		Secret: result.ObjectRef(o.Grant.secret), Agent: result.ObjectRef(agent),
-		Permitted: result.AnswerYes, Reason: delegation.Permitted,
-	}}
-	if agent.Namespace == o.Grant.secret.Namespace {
+func (o *ExplainOptions) explain(ctx context.Context, grant delegation.Grant) (*explanation, error) {
+	e := &explanation{}
+	e.Secret = result.ObjectRef(grant.Secret)
+	e.Agent = result.ObjectRef{Namespace: grant.Namespace, Name: grant.ServiceAccount}
+	e.Permitted, e.Reason = result.AnswerYes, delegation.Permitted
+	if grant.Namespace == o.Grant.secret.Namespace {
 		e.add(checkDelegation, "", result.AnswerYes, "none is needed: the Secret is in the agent's own namespace")
 		return e, o.addSecret(ctx, e)
 	}
 	if err := o.addDelegation(ctx, e); err != nil {
 		return nil, err
 	}
-	if err := o.addRBAC(ctx, e, agent); err != nil {
+	if err := o.addRBAC(ctx, e); err != nil {
 		return nil, err
 	}
 	if e.Permitted != result.AnswerYes {
-		manifest, err := delegation.YAML(o.Grant.objects(agent))
+		manifest, err := delegation.YAML(grant.Objects())
 		if err != nil {
 			return nil, err
 		}
@@ -153,10 +147,8 @@ func (o *ExplainOptions) explain(ctx context.Context, agent types.NamespacedName
 // add adds a check. The reason of the first "no" is kept, and a "no" replaces an "unknown".
 func (e *explanation) add(name string, reason delegation.Outcome, answer result.Answer, format string, args ...any) {
 	e.Checks = append(e.Checks, result.DelegationCheck{Name: name, Answer: answer, Message: fmt.Sprintf(format, args...)})
-	switch {
-	case name == checkSecret:
-	case answer == result.AnswerNo && e.Permitted != result.AnswerNo,
-		answer == result.AnswerUnknown && e.Permitted == result.AnswerYes:
+	if name != checkSecret && (answer == result.AnswerNo && e.Permitted != result.AnswerNo ||
+		answer == result.AnswerUnknown && e.Permitted == result.AnswerYes) {
 		e.Permitted, e.Reason = answer, reason
 	}
 }
@@ -187,7 +179,8 @@ func (o *ExplainOptions) addDelegation(ctx context.Context, e *explanation) erro
 	return nil
 }
 
-func (o *ExplainOptions) addRBAC(ctx context.Context, e *explanation, agent types.NamespacedName) error {
+func (o *ExplainOptions) addRBAC(ctx context.Context, e *explanation) error {
+	agent := types.NamespacedName(e.Agent)
 	allowed, err := o.Session.Cluster.MayReadSecret(ctx, agent, o.Grant.secret)
 	switch {
 	case errors.Is(err, discovery.ErrForbidden):

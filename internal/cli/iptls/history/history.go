@@ -2,6 +2,7 @@
 package history
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,8 +31,7 @@ type Options struct {
 func NewCommand(f *factory.Factory) *cobra.Command {
 	o := &Options{Session: session.New(f)}
 	cmd := &cobra.Command{
-		Use:   "history",
-		Short: "List revisions and whether their clients still verify",
+		Use: "history", Short: "List revisions and whether their clients still verify",
 		Long: `List the revisions that the agent has published, the newest last. For each one, show its endpoint, trust bundle
 and names, when it was published, who made the change, and whether its clients verify the certificate that is presented
 now. A change that would break clients in use is delayed until they verify the new certificate, or is
@@ -50,8 +50,7 @@ Exit codes: 0 listed or retired, 2 unknown ID, 3 not retired because the revisio
 
   # In a script: whose clients break?
   pinniped ip-tls history -o json | jq -r '.revisions[] | select(.outcome == "refused") | .id'`,
-		Args: factory.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		Args: factory.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
 			o.Style = f.Style(f.Out)
 			return factory.Execute(cmd.Context(), o)
 		},
@@ -93,20 +92,9 @@ func (o *Options) Run(ctx context.Context) error {
 	if !found {
 		done.NotKnown = append(done.NotKnown, "what was published before: "+errNoHistory.Error())
 	}
-	o.evaluateClients(ctx, issuer, history, done)
-	return o.Session.Print(done, nil, func() ([]byte, error) { return o.text(done), nil })
-}
-
-// evaluateClients sets whether the clients of each revision verify the certificate.
-func (o *Options) evaluateClients(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, history serving.History,
-	done *result.History,
-) {
-	url := ""
+	url, _, _ := serving.Frontend(serving.Strategy(issuer))
 	if n := len(history.Revisions); n > 0 {
-		url = history.Revisions[n-1].Endpoint
-	}
-	if endpoint, _, _ := serving.Frontend(serving.Strategy(issuer)); endpoint != "" {
-		url = endpoint
+		url = cmp.Or(url, history.Revisions[n-1].Endpoint)
 	}
 	var met []session.Met
 	at, err := plan.ParseEndpoint(url)
@@ -125,9 +113,9 @@ func (o *Options) evaluateClients(ctx context.Context, issuer *configv1alpha1.Cr
 		}
 	}
 	done.Revisions = session.ClientStates(history, met, o.Session.AskElsewhere(ctx, history, at), done.At)
+	return o.Session.Print(done, nil, func() ([]byte, error) { return o.text(done), nil })
 }
 
-// errNoHistory is the error for an agent without a revision history.
 var errNoHistory = errors.New("the agent keeps no revision history, because it is Pinniped's agent or an older version")
 
 // retire marks a revision as having no clients, and returns its ID.
@@ -147,17 +135,16 @@ func (o *Options) retire(
 		var known []string
 		problem := "matches no revision"
 		for i := range h.Revisions {
-			if strings.HasPrefix(h.Revisions[i].ID, o.Retire) {
+			known = append(known, h.Revisions[i].ID)
+			if strings.HasPrefix(known[i], o.Retire) {
 				problem = "matches several revisions"
 			}
-			known = append(known, h.Revisions[i].ID)
 		}
 		return "", ui.WithHint(ui.Usage(fmt.Errorf("invalid value %q for --retire: that %s", o.Retire, problem)),
 			"known IDs: %s", plan.OrNone(strings.Join(known, ", ")))
 	case revision.Until.IsZero():
-		return "", ui.WithExitCode(ui.WithHint(
-			fmt.Errorf("revision %q is published now, so it cannot be retired", revision.ID),
-			plan.NothingChanged+"first publish another revision"), ui.ExitRefused)
+		return "", ui.WithExitCode(ui.WithHint(fmt.Errorf("revision %q is published now, so it cannot be retired",
+			revision.ID), plan.NothingChanged+"first publish another revision"), ui.ExitRefused)
 	case revision.Ended():
 		o.Session.Progress.Info("Revision %s is already retired", revision.ID)
 		return revision.ID, nil
@@ -177,11 +164,6 @@ func (o *Options) text(done *result.History) []byte {
 	} else {
 		_ = session.ClientTable(&out, o.Style, done.Revisions) // a Builder cannot fail
 	}
-	for i, what := range done.NotKnown {
-		if i == 0 {
-			out.WriteString("\nnot known:\n")
-		}
-		ui.Fprintf(&out, "  %s\n", what)
-	}
+	ui.List(&out, "not known", done.NotKnown)
 	return []byte(out.String())
 }

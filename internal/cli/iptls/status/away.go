@@ -20,62 +20,41 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
-// away reports whether an error means that only the endpoint can be asked: the cluster does not respond, or no login
-// succeeds, for example because the kubeconfig uses the proxy and its certificate has expired.
-func away(err error) bool {
-	return errors.Is(err, discovery.ErrUnreachable) || errors.Is(err, discovery.ErrPluginFailed) ||
-		errors.Is(err, context.DeadlineExceeded)
-}
-
-// How long the cluster may take before the endpoint is probed without it, and before that result is used: users' state
-// is known within three seconds.
-const (
-	patience        = 200 * time.Millisecond
-	clusterPatience = 2200 * time.Millisecond
-)
+// clusterPatience is how long the cluster may take before users' state is shown without it: within three seconds.
+const clusterPatience = 2200 * time.Millisecond
 
 // probeEarly probes the endpoint while the cluster is slow to respond. If the proxy presents its certificate but
-// responds to no request, the API server is down for users too, and probeEarly returns the result. Otherwise it
-// returns nil.
-func (o *Options) probeEarly(ctx context.Context) *snapshot {
+// responds to no request, the API server is down for users too, and probeEarly sends the result.
+func (o *Options) probeEarly(ctx context.Context, early chan<- *snapshot) {
 	enough := time.After(clusterPatience)
 	select {
 	case <-ctx.Done():
-		return nil
-	case <-time.After(patience):
+		return
+	case <-time.After(200 * time.Millisecond): // a cluster that responds by then needs no probe
 	}
 	l := o.probeEndpointOnly(ctx)
 	if l == nil || ctx.Err() != nil || len(l.probed) == 0 ||
 		slices.ContainsFunc(l.probed, func(one session.Met) bool { return !one.Silent() }) {
-		return nil
+		return
 	}
 	select {
 	case <-ctx.Done():
-		return nil
 	case <-enough:
-		return l
+		early <- l
 	}
 }
 
-// probeEndpointOnly probes the endpoint without the cluster. The endpoint and its trust bundle are from --endpoint and
-// from kubeconfigs. It returns nil if they are unknown.
+// probeEndpointOnly probes the endpoint of --endpoint or of the kubeconfigs, without the cluster; nil if there is none.
 func (o *Options) probeEndpointOnly(ctx context.Context) *snapshot {
 	url, bundle, known := o.knownEndpoint()
 	at, err := plan.ParseEndpoint(url)
 	if err != nil {
 		return nil
 	}
-	l := &snapshot{
-		Status: &result.Status{At: o.Session.Now().UTC()},
-		issuer: &configv1alpha1.CredentialIssuer{}, bundle: bundle, view: plan.AgentView{At: at},
-	}
+	l := &snapshot{Status: &result.Status{At: o.Session.Now().UTC()}, issuer: &configv1alpha1.CredentialIssuer{}}
+	l.bundle, l.view.At = bundle, at
 	o.probeEndpoint(ctx, l)
 	l.certificate()
-	for _, one := range l.probed {
-		if len(one.Chain) > 0 {
-			l.presented = append(l.presented, one.Chain)
-		}
-	}
 	l.evaluateKubeconfigs(o.kubeconfigs, kubeconfig.Endpoint{URL: "https://" + at.String()})
 	l.judgeClients()
 	l.Users, _ = l.usersAtEndpoint()
@@ -87,8 +66,7 @@ func (o *Options) probeEndpointOnly(ctx context.Context) *snapshot {
 	return l
 }
 
-// gatherAway returns the status of the endpoint alone, with an error, when the cluster cannot be asked. l is the result
-// of an earlier probe, or nil.
+// gatherAway returns the status of the endpoint alone, with an error. l is the result of an earlier probe, or nil.
 func (o *Options) gatherAway(ctx context.Context, cause error, l *snapshot) (*result.Status, error) {
 	if l == nil {
 		l = o.probeEndpointOnly(ctx)
@@ -114,10 +92,9 @@ func (o *Options) gatherAway(ctx context.Context, cause error, l *snapshot) (*re
 		}
 		return l.Status, fmt.Errorf("the cluster does not respond; only the endpoint was checked: %w", cause)
 	}
-	return l.Status, ui.WithHint(
-		fmt.Errorf("the kubeconfig uses the impersonation proxy, so only the endpoint was checked: %w", cause),
-		"to see and fix the rest, pass a --kubeconfig that bypasses the proxy, such as the one from the cluster's "+
-			"installer or cloud provider")
+	return l.Status, ui.WithHint(fmt.Errorf("the kubeconfig uses the impersonation proxy, so only the endpoint was "+
+		"checked: %w", cause), "to see and fix the rest, pass a --kubeconfig that bypasses the proxy, such as the one from "+
+		"the cluster's installer or cloud provider")
 }
 
 // knownEndpoint returns the endpoint without the cluster: that of --endpoint, of a credential plugin in a kubeconfig,
@@ -125,10 +102,7 @@ func (o *Options) gatherAway(ctx context.Context, cause error, l *snapshot) (*re
 // empty for the system roots. known is false if the CA bundle is unknown.
 func (o *Options) knownEndpoint() (url string, bundle []byte, known bool) {
 	if o.Endpoint != "" {
-		host, port, err := certs.ParseEndpoint(o.Endpoint)
-		if err != nil {
-			return "", nil, false // Validate rejects this
-		}
+		host, port, _ := certs.ParseEndpoint(o.Endpoint) // Validate has accepted it
 		url = "https://" + net.JoinHostPort(host, cmp.Or(port, "443"))
 		if len(o.bundle) > 0 {
 			return url, o.bundle, true

@@ -24,25 +24,22 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// snapshot is the data for the status.
+const renewedByAgent = "pinniped-agent" // the Kind of the Renewer of a generated certificate
+
 type snapshot struct {
 	*result.Status
-	issuer *configv1alpha1.CredentialIssuer
-	spec   configv1alpha1.ImpersonationProxySpec
-	secret *corev1.Secret
-	view   plan.AgentView
-	bundle []byte              // published
-	chain  []*x509.Certificate // of the Secret
-	probed []session.Met       // the addresses of the endpoint
-	// presented has the chains at the endpoint for evaluateKubeconfigs.
-	presented [][]*x509.Certificate
-	history   serving.History   // the revisions
-	elsewhere session.Elsewhere // what clients get at the endpoints of other revisions
-	waits     bool              // a transition is in progress
-	namespace string            // the agent's
+	issuer    *configv1alpha1.CredentialIssuer
+	spec      configv1alpha1.ImpersonationProxySpec
+	secret    *corev1.Secret
+	view      plan.AgentView
+	bundle    []byte              // published
+	chain     []*x509.Certificate // of the Secret
+	probed    []session.Met       // the addresses of the endpoint
+	history   serving.History     // the revisions
+	elsewhere session.Elsewhere   // what clients get at the endpoints of other revisions
+	namespace string              // the agent's
 }
 
-// gatherStatus reads the cluster, probes the endpoint, and combines the results.
 func (o *Options) gatherStatus(ctx context.Context) (*result.Status, error) {
 	namespace, err := o.Session.FindNamespace(ctx)
 	if err != nil {
@@ -52,12 +49,9 @@ func (o *Options) gatherStatus(ctx context.Context) (*result.Status, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &snapshot{
-		Status: &result.Status{
-			CredentialIssuer: issuer.Name, At: o.Session.Now().UTC(), Transition: result.TransitionOf(issuer.Status.Transition),
-		},
-		issuer: issuer, spec: *issuer.Spec.ImpersonationProxy, namespace: namespace, waits: issuer.Status.Transition != nil,
-	}
+	status := &result.Status{CredentialIssuer: issuer.Name, At: o.Session.Now().UTC()}
+	status.Transition = result.TransitionOf(issuer.Status.Transition)
+	l := &snapshot{Status: status, issuer: issuer, spec: *issuer.Spec.ImpersonationProxy, namespace: namespace}
 	l.configured()
 	if err := o.readSecret(ctx, l); err != nil {
 		return nil, err
@@ -104,12 +98,9 @@ func (l *snapshot) hasProblem(code string) bool {
 	return slices.ContainsFunc(l.Problems, func(p result.Problem) bool { return p.Code == code })
 }
 
-// configured sets the configuration in the spec.
 func (l *snapshot) configured() {
-	l.Configured = &result.ConfiguredStatus{
-		Mode: string(l.spec.Mode), Source: result.SourceGenerated,
-		ExternalEndpoint: l.spec.ExternalEndpoint, LoadBalancerIP: l.spec.Service.LoadBalancerIP,
-	}
+	l.Configured = &result.ConfiguredStatus{Mode: string(l.spec.Mode), Source: result.SourceGenerated}
+	l.Configured.ExternalEndpoint, l.Configured.LoadBalancerIP = l.spec.ExternalEndpoint, l.spec.Service.LoadBalancerIP
 	tls := l.spec.TLS
 	if tls == nil || tls.SecretName == "" {
 		return
@@ -118,8 +109,7 @@ func (l *snapshot) configured() {
 	if other, name, ok := strings.Cut(tls.SecretName, "/"); ok {
 		ref = result.ObjectRef{Namespace: other, Name: name}
 	}
-	l.Configured.Source, l.Configured.Secret = result.SourceSecret, &ref
-	l.Configured.Verification = tls.Verification
+	l.Configured.Source, l.Configured.Secret, l.Configured.Verification = result.SourceSecret, &ref, tls.Verification
 	if from := tls.CertificateAuthorityDataSource; from != nil {
 		l.Configured.CABundleSource = from.String()
 	}
@@ -129,8 +119,7 @@ func (l *snapshot) configured() {
 	}
 }
 
-// readSecret reads the configured Secret and finds its renewer. It returns an error only if the cluster cannot be
-// asked.
+// readSecret reads the configured Secret and finds its renewer. An error means that the cluster cannot be asked.
 func (o *Options) readSecret(ctx context.Context, l *snapshot) error {
 	ref := l.Configured.Secret
 	if ref == nil {
@@ -205,7 +194,7 @@ func (l *snapshot) reported(source *serving.BundleSource) {
 		l.Published = &result.PublishedStatus{Endpoint: endpoint, CABundle: result.BundleOf(bundle)}
 	}
 	expected := l.bundle
-	if tls := l.spec.TLS; tls != nil && !l.waits &&
+	if tls := l.spec.TLS; tls != nil && l.Transition == nil &&
 		(l.secret != nil || tls.CertificateAuthorityData != "" || tls.CertificateAuthorityDataSource != nil) {
 		bundle, err := serving.Bundle(*tls, cmp.Or(l.secret, &corev1.Secret{}), source)
 		if refusal, ok := errors.AsType[*serving.Refusal](err); ok {
@@ -232,23 +221,20 @@ func (l *snapshot) reported(source *serving.BundleSource) {
 	if l.view.At.URL == "" {
 		l.view.At = l.endpoint()
 	}
-	inService := l.issuer.Status.ServingCertificate
-	if inService == nil {
+	served := l.issuer.Status.ServingCertificate
+	if served == nil {
 		return
 	}
-	l.Replicas = &result.ReplicaStatus{
-		Total: inService.Replicas, Serving: inService.ServingReplicas, SHA256: inService.SHA256,
-	}
-	for _, other := range inService.OtherReplicas {
+	l.Replicas = &result.ReplicaStatus{Total: served.Replicas, Serving: served.ServingReplicas, SHA256: served.SHA256}
+	for _, other := range served.OtherReplicas {
 		l.Replicas.Others = append(l.Replicas.Others, result.OtherReplica{Name: other.Name, Message: other.Message})
 	}
-	if inService.ServingReplicas < inService.Replicas && !l.view.Disabled {
-		l.problem("", "%d of %d replicas of the agent serve the certificate", inService.ServingReplicas, inService.Replicas)
+	if served.ServingReplicas < served.Replicas && !l.view.Disabled {
+		l.problem("", "%d of %d replicas of the agent serve the certificate", served.ServingReplicas, served.Replicas)
 	}
 }
 
-// endpoint returns the endpoint to probe if the agent reports no working one: that in the status, in the spec, or of
-// the last revision.
+// endpoint returns what to probe if the agent reports no working endpoint: that of the status, spec or last revision.
 func (l *snapshot) endpoint() plan.Endpoint {
 	endpoint, _, _ := serving.Frontend(serving.Strategy(l.issuer))
 	urls := []string{endpoint}
@@ -283,18 +269,16 @@ func (o *Options) readHistory(ctx context.Context, l *snapshot) error {
 // expectedSHA256 returns the fingerprint that must be presented, or "" if any certificate that verifies is fine.
 func (l *snapshot) expectedSHA256() string {
 	switch serving := l.issuer.Status.ServingCertificate; {
-	case l.waits && serving != nil:
+	case l.Transition != nil && serving != nil:
 		return serving.SHA256
 	case len(l.chain) > 0:
 		return certs.Fingerprint(l.chain[0].Raw)
 	case serving != nil && l.Configured != nil && strings.EqualFold(string(l.Configured.Source), string(serving.Source)):
 		return serving.SHA256
-	default:
-		return ""
 	}
+	return ""
 }
 
-// probeEndpoint probes each address.
 func (o *Options) probeEndpoint(ctx context.Context, l *snapshot) {
 	at := l.view.At
 	if at.Host == "" || l.view.Disabled {
@@ -312,25 +296,23 @@ func (o *Options) probeEndpoint(ctx context.Context, l *snapshot) {
 	for _, one := range met {
 		address := result.Address{Address: one.Address}
 		if len(one.Chain) > 0 {
-			until := one.Chain[0].NotAfter.UTC()
-			address.SHA256, address.NotAfter = certs.Fingerprint(one.Chain[0].Raw), &until
+			leaf := one.Chain[0]
+			address.SHA256, address.NotAfter = certs.Fingerprint(leaf.Raw), new(leaf.NotAfter.UTC())
 		}
 		if refused := l.refusal(one, l.expectedSHA256()); refused != nil {
-			address.Code = refused.Code
-			address.Problem = strings.TrimPrefix(refused.Message, one.Address+" ")
+			address.Code, address.Problem = refused.Code, strings.TrimPrefix(refused.Message, one.Address+" ")
 		} else if one.Silent() {
 			address.Problem = silence(one)
 		}
 		l.Addresses = append(l.Addresses, address)
 	}
-	for _, address := range skipped {
-		l.Addresses = append(l.Addresses,
-			result.Address{Address: address, Skipped: true, Problem: "there is no route to it from here"})
+	for _, one := range skipped {
+		address := result.Address{Address: one, Skipped: true, Problem: "there is no route to it from here"}
+		l.Addresses = append(l.Addresses, address)
 	}
 }
 
-// refusal returns why clients with the published CA bundle refuse the certificate at an address, or why it is not the
-// one with the fingerprint sha256, if that is not empty; nil if neither.
+// refusal returns why clients refuse the certificate at an address, or why its fingerprint is not sha256, if set.
 func (l *snapshot) refusal(one session.Met, sha256 string) *certs.Finding {
 	if one.Silent() {
 		one.Err = nil // check the certificate first
@@ -342,7 +324,6 @@ func (l *snapshot) refusal(one session.Met, sha256 string) *certs.Finding {
 	return nil
 }
 
-// silence describes how an address fails to respond.
 func silence(one session.Met) string {
 	if one.Err != nil {
 		return "presents its certificate, but " + one.Err.Error()
@@ -350,13 +331,9 @@ func silence(one session.Met) string {
 	return fmt.Sprintf("responds to a request with %d %s", one.Status, http.StatusText(one.Status))
 }
 
-// losesSome reports whether a client that works now would stop verifying with the certificate in a Secret. It is false
-// if the Secret cannot be read.
+// losesSome reports whether the certificate in a Secret, if that can be read, would break a client that works now.
 func (o *Options) losesSome(ctx context.Context, l *snapshot, name string) bool {
-	at, err := delegation.SecretName(name, l.namespace)
-	if err != nil {
-		return false
-	}
+	at, _ := delegation.SecretName(name, l.namespace) // of an invalid name, there is no Secret
 	secret, err := session.ReadSecret(ctx, o.Session.Cluster, at.Namespace, at.Name)
 	if err != nil || secret == nil || len(l.probed) == 0 {
 		return false
@@ -368,17 +345,13 @@ func (o *Options) losesSome(ctx context.Context, l *snapshot, name string) bool 
 
 // certificate sets the certificate to show: the configured, the presented, or the reported one.
 func (l *snapshot) certificate() {
-	from, leaf := result.SourceSecret, (*x509.Certificate)(nil)
-	if len(l.chain) > 0 {
-		leaf = l.chain[0]
-	}
-	for _, one := range l.probed {
-		if leaf == nil && len(one.Chain) > 0 {
-			from, leaf = result.SourceEndpoint, one.Chain[0]
-		}
+	from, chain := result.SourceSecret, l.chain
+	if at := slices.IndexFunc(l.probed, presents); len(chain) == 0 && at >= 0 {
+		from, chain = result.SourceEndpoint, l.probed[at].Chain
 	}
 	switch inService := l.issuer.Status.ServingCertificate; {
-	case leaf != nil:
+	case len(chain) > 0:
+		leaf := chain[0]
 		l.Certificate = &result.CertificateStatus{
 			Source: from, SHA256: certs.Fingerprint(leaf.Raw), DNSNames: leaf.DNSNames, Issuer: leaf.Issuer.String(),
 			NotBefore: leaf.NotBefore.UTC(), NotAfter: leaf.NotAfter.UTC(),
@@ -401,9 +374,6 @@ func (l *snapshot) certificate() {
 	}
 }
 
-// renewedByAgent is the Kind of the Renewer of a generated certificate.
-const renewedByAgent = "pinniped-agent"
-
 // evaluateKubeconfigs checks which kubeconfigs work with the presented and with the configured certificate.
 func (o *Options) evaluateKubeconfigs(ctx context.Context, l *snapshot) error {
 	if l.view.At.Host == "" || len(o.kubeconfigs) == 0 {
@@ -418,10 +388,6 @@ func (o *Options) evaluateKubeconfigs(ctx context.Context, l *snapshot) error {
 	}
 	for _, one := range l.probed {
 		at.Names = append(at.Names, one.Address)
-		if len(one.Chain) > 0 && !slices.ContainsFunc(l.presented,
-			func(c []*x509.Certificate) bool { return c[0].Equal(one.Chain[0]) }) {
-			l.presented = append(l.presented, one.Chain)
-		}
 	}
 	if others := l.evaluateKubeconfigs(o.kubeconfigs, at); others > 0 && len(o.KubeconfigsFrom) > 0 {
 		l.notKnown("%d contexts in the kubeconfigs, because they use other endpoints", others)

@@ -55,7 +55,6 @@ func (l *snapshot) evaluateKubeconfigs(all []session.Kubeconfig, at kubeconfig.E
 	return others
 }
 
-// worse reports whether a is more important than b.
 func worse(a, b result.FileOutcome) bool {
 	rank := []result.FileOutcome{
 		result.FileWorks, result.FileOutdated, result.FileNotKnown, result.FileWillBreak, result.FileBroken,
@@ -65,15 +64,13 @@ func worse(a, b result.FileOutcome) bool {
 
 // evaluateContext returns the worst outcome for the CA bundles of a context: kubectl uses the cluster's, and the
 // credential plugin that in its arguments. uses is false if the context has none for the endpoint.
-func (l *snapshot) evaluateContext(kubeContext *clientcmdapi.Context, trusts []kubeconfig.Trust) (
-	entry result.Entry, uses bool,
-) {
+func (l *snapshot) evaluateContext(in *clientcmdapi.Context, all []kubeconfig.Trust) (entry result.Entry, uses bool) {
 	entry.Outcome = result.FileWorks
-	for _, one := range trusts {
+	for _, one := range all {
 		what := "the cluster's CA bundle"
 		switch {
-		case one.Kind == "cluster" && one.Name == kubeContext.Cluster:
-		case one.Kind == "user" && one.Name == kubeContext.AuthInfo:
+		case one.Kind == "cluster" && one.Name == in.Cluster:
+		case one.Kind == "user" && one.Name == in.AuthInfo:
 			what = "the credential plugin's --concierge-ca-bundle-data"
 		default:
 			continue
@@ -114,17 +111,15 @@ func (l *snapshot) evaluateTrust(one kubeconfig.Trust, what string) result.Entry
 		return found(outcome, "it trusts %s in %s, which does not verify %s: %s", trusts, what, certificate,
 			strings.TrimPrefix(err.Error(), "x509: "))
 	}
-	for _, chain := range l.presented {
-		if err := verify(chain, one.CABundle, one.Host, l.At); err != nil {
+	for _, met := range l.probed {
+		if err := verify(met.Chain, one.CABundle, one.Host, l.At); err != nil {
 			return refused(result.FileBroken, "the presented certificate", err)
 		}
 	}
-	if len(l.chain) > 0 {
-		if err := verify(l.chain, one.CABundle, one.Host, l.At); err != nil {
-			return refused(result.FileWillBreak, "the configured certificate", err)
-		}
+	if err := verify(l.chain, one.CABundle, one.Host, l.At); err != nil {
+		return refused(result.FileWillBreak, "the configured certificate", err)
 	}
-	if len(l.presented) == 0 {
+	if !slices.ContainsFunc(l.probed, presents) {
 		return found(result.FileNotKnown, "no certificate is presented")
 	}
 	if difference := differs(one.CABundle, l.bundle); difference != "" {
@@ -160,8 +155,13 @@ func differs(bundle, published []byte) string {
 	return ""
 }
 
-// verify verifies a chain as kubectl does. An empty bundle means the system roots, and an empty host any name.
+func presents(one session.Met) bool { return len(one.Chain) > 0 }
+
+// verify verifies a chain, if any, as kubectl does: without a bundle by the system roots, without a host for any name.
 func verify(chain []*x509.Certificate, bundle []byte, host string, now time.Time) error {
+	if len(chain) == 0 {
+		return nil
+	}
 	options := x509.VerifyOptions{
 		DNSName: host, Intermediates: x509.NewCertPool(), CurrentTime: now,
 		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"net"
 	"slices"
 	"strings"
 
@@ -22,17 +21,14 @@ type Place struct {
 	Secret    string // NAME or NAMESPACE/NAME as in the spec
 	Service   string
 	Endpoint  string // HOST:PORT
-	// Undo is true if "ip-tls undo" helps, LosesSome if it would break clients that work now.
-	Undo, LosesSome bool
-	// Renewer is the controller that fills the Secret; nil if unknown.
-	Renewer *result.Renewer
-	// OnlyBundle is true if the Secret's certificate is in service, so only the CA bundle is wrong. OwnBundle is true
-	// if ca.crt of the Secret differs from the CA bundle in the spec.
-	OnlyBundle, OwnBundle bool
-	// Renewal is true if the prepared certificate is in the same Secret as the one in service.
-	Renewal bool
-	// Kubeconfigs are the values of --kubeconfigs.
-	Kubeconfigs []string
+
+	Undo        bool            // "ip-tls undo" helps
+	LosesSome   bool            // undo would break clients that work now
+	Renewer     *result.Renewer // the controller that fills the Secret; nil if unknown
+	OnlyBundle  bool            // the Secret's certificate is in service, so only the CA bundle is wrong
+	OwnBundle   bool            // ca.crt of the Secret differs from the CA bundle in the spec
+	Renewal     bool            // the prepared certificate is in the same Secret as the one in service
+	Kubeconfigs []string        // the values of --kubeconfigs
 }
 
 // NextCommands returns the commands to run for a problem with this code. FILE, NAME and the like are placeholders for
@@ -119,15 +115,11 @@ func NextCommands(code string, at Place) []string {
 	}
 }
 
-// codeGeneratedServes means that the generated certificate is in service, but revisions in use have another one.
-const codeGeneratedServes = "GeneratedServes"
-
 // next returns the commands for a code, with the names of this installation.
 func (o *Options) next(ctx context.Context, l *snapshot, code string) []string {
 	at := Place{
 		Namespace: l.namespace, Issuer: discovery.KubectlName(l.issuer),
-		Endpoint: net.JoinHostPort(l.view.At.Host, l.view.At.Port),
-		Renewer:  l.RenewedBy, Kubeconfigs: o.KubeconfigsFrom, Service: "SERVICE",
+		Endpoint: l.view.At.String(), Renewer: l.RenewedBy, Kubeconfigs: o.KubeconfigsFrom, Service: "SERVICE",
 	}
 	tls, inService := l.spec.TLS, l.issuer.Status.ServingCertificate
 	if tls != nil {
@@ -158,8 +150,8 @@ func (o *Options) next(ctx context.Context, l *snapshot, code string) []string {
 		}
 	}
 	commands := NextCommands(code, at)
-	refused := func(s result.ClientState) bool { return s.Refused() }
-	if code == string(certs.OldClientsBreak) && slices.ContainsFunc(l.Clients, refused) {
+	if code == string(certs.OldClientsBreak) &&
+		slices.ContainsFunc(l.Clients, func(s result.ClientState) bool { return s.Refused() }) {
 		commands = append(commands, "pinniped ip-tls history") // to find revisions to retire
 	}
 	return commands

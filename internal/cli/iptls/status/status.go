@@ -1,11 +1,12 @@
-// Package status implements `pinniped ip-tls status`: gather.go collects, kubeconfigs.go evaluates kubeconfigs, users.go
-// concludes, text.go prints.
+// Package status implements `pinniped ip-tls status`: gather.go collects, kubeconfigs.go evaluates kubeconfigs,
+// users.go concludes, text.go prints.
 package status
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -20,16 +21,13 @@ import (
 
 // Options holds the inputs of `pinniped ip-tls status`; a test fills it directly.
 type Options struct {
-	Session *session.Session
-
+	Session         *session.Session
 	KubeconfigsFrom []string
 	Endpoint        string // HOST or HOST:PORT, if the cluster does not respond
 	CABundle        string // path of the CA bundle for Endpoint
 	Style           ui.Style
-	Terminal        bool // stdout is a terminal
-
-	// Current returns the user's own kubeconfig.
-	Current func(factory.ClusterFlags) (*factory.Cluster, error)
+	Terminal        bool                                                 // stdout is a terminal
+	Current         func(factory.ClusterFlags) (*factory.Cluster, error) // the user's own kubeconfig
 
 	kubeconfigs []session.Kubeconfig
 	bundle      []byte // of --ca-bundle
@@ -39,8 +37,7 @@ type Options struct {
 func NewCommand(f *factory.Factory) *cobra.Command {
 	o := &Options{Session: session.New(f), Current: f.Cluster}
 	cmd := &cobra.Command{
-		Use:   "status",
-		Short: "Show the serving certificate and which kubeconfigs trust it",
+		Use: "status", Short: "Show the serving certificate and which kubeconfigs trust it",
 		Long: `Show whether users can connect and, if not, what to do. Below that, the output shows what is configured, what
 the agent reports and publishes, what each address of the endpoint presents now, when the certificate expires, who
 renews it, and which kubeconfigs work.
@@ -70,8 +67,7 @@ Exit codes: 0 in effect, 1 only the endpoint was checked, 5 not in effect, 8 cli
 
   # In a script
   pinniped ip-tls status -o json --quiet | jq .certificate.notAfter`,
-		Args: factory.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		Args: factory.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
 			o.Style, o.Terminal = f.Style(f.Out), ui.IsTerminal(f.Out) && f.Getenv("TERM") != "dumb"
 			return factory.Execute(cmd.Context(), o)
 		},
@@ -143,32 +139,23 @@ func (o *Options) verdict(status *result.Status) error {
 		}
 		return ui.WithExitCode(errors.New(text), ui.ExitNotConverged)
 	}
-	err := o.kubeconfigVerdict(status)
-	users := status.Users
+	users, err := status.Users, o.kubeconfigVerdict(status)
 	if err == nil && (users.State == result.UsersAllRefused || users.State == result.UsersSomeRefused) {
 		err = fmt.Errorf("the configuration is in effect, but users are refused (%s)", users.Code)
 	}
 	return ui.WithExitCode(err, ui.ExitKubeconfigs)
 }
 
-// kubeconfigVerdict returns an error if a kubeconfig of --kubeconfigs is broken, will break, or cannot be read. A link
-// to a missing file is no error.
+// kubeconfigVerdict judges the kubeconfigs of --kubeconfigs. A link to a missing file is no error.
 func (o *Options) kubeconfigVerdict(status *result.Status) error {
 	if len(o.KubeconfigsFrom) == 0 {
 		return nil
 	}
-	bad, unread, total := 0, 0, len(status.Kubeconfigs)
-	for _, file := range status.Kubeconfigs {
-		if file.Outcome == result.FileBroken || file.Outcome == result.FileWillBreak {
-			bad++
-		}
-	}
-	for _, file := range o.kubeconfigs {
-		if file.Err != nil && !errors.Is(file.Err, kubeconfig.ErrDangling) {
-			unread++
-		}
-	}
-	switch {
+	good := func(f result.File) bool { return f.Outcome != result.FileBroken && f.Outcome != result.FileWillBreak }
+	read := func(f session.Kubeconfig) bool { return f.Err == nil || errors.Is(f.Err, kubeconfig.ErrDangling) }
+	bad := len(slices.DeleteFunc(slices.Clone(status.Kubeconfigs), good))
+	unread := len(slices.DeleteFunc(slices.Clone(o.kubeconfigs), read))
+	switch total := len(status.Kubeconfigs); {
 	case bad > 0 && unread > 0:
 		return fmt.Errorf("%d of %d kubeconfigs are broken or will break, and %d cannot be read", bad, total, unread)
 	case bad > 0:
@@ -179,34 +166,29 @@ func (o *Options) kubeconfigVerdict(status *result.Status) error {
 	return nil
 }
 
-// gather reads the status once, within the time limit. If the cluster does not respond, the last third of the limit is
-// for the endpoint alone; the status is then returned with an error. It does not wait that long if users get no
-// response either.
+// gather reads the status within the time limit. If the cluster does not respond, the last third of it is for the
+// endpoint alone; the status then has an error. It does not wait that long if users get no response either.
 func (o *Options) gather(ctx context.Context) (*result.Status, error) {
 	ctx, cancel := factory.WithTimeout(ctx, o.Session.Timeout)
 	defer cancel()
 	asking, done := factory.WithTimeout(ctx, o.Session.Timeout*2/3)
 	defer done()
-	type answer struct {
-		status *result.Status
-		err    error
-	}
-	asked, early := make(chan answer, 1), make(chan *snapshot, 1)
+	var status *result.Status
+	var err error
+	asked, early := make(chan struct{}), make(chan *snapshot, 1)
 	go func() { // a credential plugin may outlive ctx
-		status, err := o.gatherStatus(asking)
-		asked <- answer{status, err}
+		defer close(asked)
+		status, err = o.gatherStatus(asking)
 	}()
-	go func() {
-		if seen := o.probeEarly(asking); seen != nil {
-			early <- seen
-		}
-	}()
+	go o.probeEarly(asking, early)
 	select {
-	case got := <-asked:
-		if away(got.err) && ctx.Err() == nil {
-			return o.gatherAway(ctx, got.err, nil)
+	case <-asked:
+		// Without a login, too: the kubeconfig may use the proxy, whose certificate may have expired.
+		if ctx.Err() == nil && (errors.Is(err, discovery.ErrUnreachable) ||
+			errors.Is(err, discovery.ErrPluginFailed) || errors.Is(err, context.DeadlineExceeded)) {
+			return o.gatherAway(ctx, err, nil)
 		}
-		return got.status, got.err
+		return status, err
 	case seen := <-early:
 		return o.gatherAway(ctx, fmt.Errorf("%w: no response within %s", discovery.ErrUnreachable, clusterPatience), seen)
 	}

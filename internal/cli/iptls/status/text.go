@@ -13,7 +13,6 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 )
 
-// text returns the status as text.
 func (o *Options) text(r *result.Status) []byte {
 	var out strings.Builder
 	verdict := o.Style.Good("in effect")
@@ -21,12 +20,11 @@ func (o *Options) text(r *result.Status) []byte {
 		verdict = o.Style.Bad("not in effect")
 	}
 	colour := o.Style.Caution
-	switch r.Users.State {
-	case result.UsersNotAffected:
+	if r.Users.State == result.UsersNotAffected {
 		colour = o.Style.Good
-	case result.UsersAllRefused:
+	}
+	if r.Users.State == result.UsersAllRefused {
 		colour = o.Style.Bad
-	default:
 	}
 	ui.Fprintf(&out, "USERS: %s\n", colour(r.Users.Message))
 	for _, command := range r.Users.Next {
@@ -38,9 +36,7 @@ func (o *Options) text(r *result.Status) []byte {
 	for _, problem := range r.Problems {
 		ui.Fprintf(&out, "  %s %s\n", o.Style.Bad("✗"), problem.Message)
 	}
-	line := func(label, text string) {
-		ui.Fprintf(&out, "  %-13s%s\n", label+":", text)
-	}
+	line := func(label, text string) { ui.Fprintf(&out, "  %-13s%s\n", label+":", text) }
 	if r.Configured != nil {
 		line("configured", configuredText(r.Configured))
 	}
@@ -85,12 +81,7 @@ func (o *Options) text(r *result.Status) []byte {
 		}
 	}
 	o.tables(&out, r)
-	for i, what := range r.NotKnown {
-		if i == 0 {
-			out.WriteString("\nnot known:\n")
-		}
-		ui.Fprintf(&out, "  %s\n", what)
-	}
+	ui.List(&out, "not known", r.NotKnown)
 	return []byte(out.String())
 }
 
@@ -132,26 +123,15 @@ func (o *Options) tables(out *strings.Builder, r *result.Status) {
 }
 
 func (o *Options) contextVerdict(k result.Entry) string {
-	mark, text := "•", string(k.Outcome)
-	switch k.Outcome {
-	case result.FileWorks:
-		mark = o.Style.Good("✓")
-		if k.Reason != "" {
-			mark = o.Style.Caution("!")
-		}
-	case result.FileOutdated:
-		mark = o.Style.Caution("!")
-	case result.FileWillBreak:
-		mark, text = o.Style.Bad("✗"), "will break"
-	case result.FileBroken:
-		mark = o.Style.Bad("✗")
-	default:
-		text = "not known"
-	}
+	works, reason := o.Style.Good("✓"), ""
 	if k.Reason != "" {
-		text += ": " + ui.Plain(k.Reason)
+		works, reason = o.Style.Caution("!"), ": "+ui.Plain(k.Reason)
 	}
-	return mark + " " + text
+	verdict := map[result.FileOutcome]string{
+		result.FileWorks: works + " works", result.FileOutdated: o.Style.Caution("!") + " outdated",
+		result.FileWillBreak: o.Style.Bad("✗") + " will break", result.FileBroken: o.Style.Bad("✗") + " broken",
+	}[k.Outcome]
+	return cmp.Or(verdict, "• not known") + reason
 }
 
 func configuredText(c *result.ConfiguredStatus) string {
@@ -192,15 +172,13 @@ func (o *Options) renewerText(r *result.Renewer) string {
 func (o *Options) validity(c *result.CertificateStatus, at time.Time) string {
 	text := fmt.Sprintf("%s to %s", c.NotBefore.Format(time.RFC3339), c.NotAfter.Format(time.RFC3339))
 	left, lifetime := c.NotAfter.Sub(at), c.NotAfter.Sub(c.NotBefore)
-	var remaining string
-	paint := o.Style.Good
+	remaining, paint := ui.Roughly(left)+" left", o.Style.Good
 	switch {
 	case at.Before(c.NotBefore):
 		remaining, paint = "not valid yet, in "+ui.Roughly(c.NotBefore.Sub(at)), o.Style.Bad
 	case left <= 0:
 		remaining, paint = "expired "+ui.Roughly(-left)+" ago", o.Style.Bad
 	default:
-		remaining = ui.Roughly(left) + " left"
 		if lifetime > 0 {
 			remaining += fmt.Sprintf(" (%d%%)", left*100/lifetime)
 		}
@@ -216,15 +194,11 @@ func (o *Options) validity(c *result.CertificateStatus, at time.Time) string {
 	return text + ", " + paint(remaining)
 }
 
-// bar draws the elapsed part of a lifetime.
 func bar(from, to, at time.Time) string {
 	const width = 24
 	over := 0
 	if to.After(from) && at.After(from) {
-		over = width
-		if at.Before(to) {
-			over = int(at.Sub(from) * width / to.Sub(from))
-		}
+		over = int(width * min(at.Sub(from), to.Sub(from)).Seconds() / to.Sub(from).Seconds())
 	}
 	return "▕" + strings.Repeat("█", over) + strings.Repeat("░", width-over) + "▏"
 }

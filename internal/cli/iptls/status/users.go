@@ -22,6 +22,7 @@ const (
 	codeAgentNotRunning = "AgentNotRunning" // no replica of the agent is alive
 	codeNoResponse      = "NoAnswer"        // the certificate is good, but requests get no response
 	codeEndpointMoved   = "EndpointMoved"   // clients in use have another endpoint, which fails
+	codeGeneratedServes = "GeneratedServes" // the generated certificate is in service, but revisions in use have another
 )
 
 // judgeClients sets whether the clients of each revision work. Without revisions, it uses the published trust bundle.
@@ -33,58 +34,47 @@ func (l *snapshot) judgeClients() {
 	l.Clients = session.ClientStates(l.history, l.probed, l.elsewhere, l.At)
 }
 
-// concludeUsers sets whether users can connect, from the certificates at the addresses and the clients that accept
-// them.
+// concludeUsers sets whether users can connect, and what to do next.
 func (o *Options) concludeUsers(ctx context.Context, l *snapshot) {
 	var fix string
 	l.Users, fix = l.usersAtEndpoint()
-	all, broken, otherNames := 0, 0, 0
+	var all []result.Entry
 	for _, file := range l.Kubeconfigs {
-		for _, entry := range file.Entries {
-			all++
-			if entry.Outcome == result.FileBroken {
-				broken++
-				if entry.Code == string(certs.NameNotCovered) {
-					otherNames++
-				}
-			}
-		}
+		all = append(all, file.Entries...)
 	}
-	if l.Users.State == result.UsersNotAffected && broken > 0 {
+	broken := slices.DeleteFunc(slices.Clone(all), func(e result.Entry) bool { return e.Outcome != result.FileBroken })
+	if l.Users.State == result.UsersNotAffected && len(broken) > 0 {
 		l.Users.State, l.Users.Code = result.UsersSomeRefused, string(certs.OldClientsBreak)
 		why := "do not trust the certificate in service"
-		if otherNames == broken {
+		trust := func(e result.Entry) bool { return e.Code != string(certs.NameNotCovered) }
+		if !slices.ContainsFunc(broken, trust) {
 			why, l.Users.Code = "use a name that the certificate in service does not cover", string(certs.NameNotCovered)
 		}
 		l.Users.Message = fmt.Sprintf("users of %d of the %d contexts below are refused: their contexts %s; users with the "+
-			"published CA bundle and endpoint are not affected", broken, all, why)
+			"published CA bundle and endpoint are not affected", len(broken), len(all), why)
 	}
 	fix = cmp.Or(fix, l.Users.Code)
 	if fix == "" && len(l.Problems) > 0 {
 		fix = l.Problems[0].Code
 	}
-	switch {
-	case l.Users.State != result.UsersNotAffected || len(l.Problems) > 0:
+	if l.Users.State != result.UsersNotAffected || len(l.Problems) > 0 {
 		l.Users.Next = o.next(ctx, l, fix)
-	case l.waits:
+	} else if l.Transition != nil {
 		l.Users.Next = o.next(ctx, l, configv1alpha1.CodeTransitionPrepared)
 	}
 }
 
-// usersNotKnown returns the result when it cannot be determined who can connect.
 func usersNotKnown(why string, next ...string) result.Users {
 	return result.Users{State: result.UsersNotKnown, Message: "not known: " + why, Next: next}
 }
 
-// usersAtEndpoint returns whether users can connect. fix is the code of the problem to fix, if it differs from the
-// users' code.
+// usersAtEndpoint returns whether users can connect. fix is the code to fix, if it is not the users' own.
 func (l *snapshot) usersAtEndpoint() (users result.Users, fix string) {
 	var refusing, silent []session.Met // where no client works
 	for _, one := range l.probed {
-		switch {
-		case len(one.Chain) == 0 || l.noneAccepts(one):
+		if len(one.Chain) == 0 || l.noneAccepts(one) {
 			refusing = append(refusing, one)
-		case one.Silent():
+		} else if one.Silent() {
 			silent = append(silent, one)
 		}
 	}
@@ -127,18 +117,15 @@ func (l *snapshot) usersAtEndpoint() (users result.Users, fix string) {
 	return l.notAffected(), ""
 }
 
-// noneAccepts reports whether no client in use accepts the certificate at an address.
 func (l *snapshot) noneAccepts(one session.Met) bool {
 	return len(l.Clients) > 0 && l.refusal(one, "") != nil &&
 		!slices.ContainsFunc(session.ClientStates(l.history, []session.Met{one}, nil, l.At), works)
 }
 
-// works reports whether any client of a revision works.
 func works(state result.ClientState) bool {
 	return state.Outcome == result.ClientsWork || state.Outcome == result.ClientsPartlyRefused
 }
 
-// someStates returns which users fail while others work.
 func (l *snapshot) someStates() (users result.Users, some bool) {
 	users.State = result.UsersSomeRefused
 	var sentences []string
@@ -164,7 +151,6 @@ func (l *snapshot) someStates() (users result.Users, some bool) {
 	return users, len(sentences) > 0
 }
 
-// sentence says which users of a revision fail, since when and why.
 func (l *snapshot) sentence(state result.ClientState) string {
 	who := "users with kubeconfigs made " + l.when(state)
 	if state.Outcome == result.ClientsPartlyRefused {
@@ -227,18 +213,13 @@ func (l *snapshot) fixes(code string) string {
 
 // moved reports whether all clients that fail with a code use an endpoint that is no longer published.
 func (l *snapshot) moved(code string) bool {
-	some := false
-	for _, state := range l.Clients {
-		if !state.Refused() || string(state.Code) != code {
-			continue
-		}
-		if other, err := plan.ParseEndpoint(state.Endpoint); err != nil || other == l.view.At {
-			return false
-		}
-		some = true
+	fails := func(s result.ClientState) bool { return s.Refused() && string(s.Code) == code }
+	here := func(s result.ClientState) bool {
+		other, err := plan.ParseEndpoint(s.Endpoint)
+		return fails(s) && (err != nil || other == l.view.At)
 	}
-	return some && len(l.probed) > 0 && len(l.probed[0].Chain) > 0 &&
-		(code == string(certs.EndpointUnreachable) || code == string(certs.NameNotCovered))
+	return slices.ContainsFunc(l.Clients, fails) && !slices.ContainsFunc(l.Clients, here) && len(l.probed) > 0 &&
+		presents(l.probed[0]) && (code == string(certs.EndpointUnreachable) || code == string(certs.NameNotCovered))
 }
 
 // cause returns the code, the time and the rest of the message for users who fail.
@@ -247,13 +228,10 @@ func (l *snapshot) cause(one session.Met) result.Users {
 	if refused == nil {
 		return result.Users{Code: codeNoResponse, Message: fmt.Sprintf(" (%s %s)", one.Address, silence(one))}
 	}
-	users := result.Users{Code: string(refused.Code)}
-	why := ""
+	users, why := result.Users{Code: string(refused.Code)}, ""
 	switch refused.Code {
 	case certs.Expired:
-		why = "the certificate in service expired"
-		until := one.Chain[0].NotAfter.UTC()
-		users.Since = &until
+		why, users.Since = "the certificate in service expired", new(one.Chain[0].NotAfter.UTC())
 	case certs.NotYetValid:
 		why = "the certificate in service is not valid before " + one.Chain[0].NotBefore.UTC().Format(time.RFC3339)
 	case certs.NameNotCovered:
@@ -284,18 +262,16 @@ func (l *snapshot) notAffected() result.Users {
 		}
 	}
 	what := "the certificate in service is good"
-	switch {
-	case l.agentFinds(configv1alpha1.CodeLastKnownGoodCertificateServed):
+	if l.agentFinds(configv1alpha1.CodeLastKnownGoodCertificateServed) {
 		what = "the last known good certificate is served"
-	case l.agentFinds(configv1alpha1.CodeGeneratedCertificateServed):
+	} else if l.agentFinds(configv1alpha1.CodeGeneratedCertificateServed) {
 		what = "the generated certificate is served instead, and is good"
 	}
 	users.Message = fmt.Sprintf("not affected; %s until %s", what, users.Until.Format(time.RFC3339))
 	if t := l.Transition; t != nil {
 		users.Message += "; " + t.Waits()
 		if by := l.RenewedBy; by != nil && by.Kind == result.CertManagerCertificate && l.spec.TLS.SecretName == t.SecretName {
-			users.Message += "; if " + cmp.Or(by.Issuer, "its issuer") + " is the wrong issuer, correct it in the " +
-				"Certificate"
+			users.Message += "; if " + cmp.Or(by.Issuer, "its issuer") + " is the wrong issuer, correct it in the Certificate"
 		}
 	}
 	return users
@@ -331,23 +307,20 @@ func (l *snapshot) otherCA(wanted []byte) {
 // endpointProblems adds the problems at the addresses, one per cause. It leaves out consequences of other problems: an
 // endpoint that presents what the agent reports to serve instead, or that does not respond because no agent runs.
 func (l *snapshot) endpointProblems() {
-	inService := l.issuer.Status.ServingCertificate
-	byCode := map[string][]string{}
-	var order []string
+	inService, before := l.issuer.Status.ServingCertificate, len(l.Problems)
 	for _, address := range l.Addresses {
 		follows := address.Code == certs.EndpointUnreachable && l.hasProblem(codeAgentNotRunning) ||
-			address.Code == certs.EndpointServesOther && len(l.Problems) > 0 && inService != nil &&
+			address.Code == certs.EndpointServesOther && before > 0 && inService != nil &&
 				inService.SHA256 == address.SHA256
 		if address.Problem == "" || address.Skipped || follows {
 			continue
 		}
-		code := cmp.Or(string(address.Code), codeNoResponse)
-		if byCode[code] == nil {
-			order = append(order, code)
+		code, text := cmp.Or(string(address.Code), codeNoResponse), address.Address+" "+address.Problem
+		same := func(p result.Problem) bool { return p.Code == code }
+		if at := slices.IndexFunc(l.Problems[before:], same); at >= 0 {
+			l.Problems[before+at].Message += "; " + text
+		} else {
+			l.problem(code, "%s", text)
 		}
-		byCode[code] = append(byCode[code], address.Address+" "+address.Problem)
-	}
-	for _, code := range order {
-		l.problem(code, "%s", strings.Join(byCode[code], "; "))
 	}
 }
