@@ -82,9 +82,7 @@ func TestWhoAmIRequest(t *testing.T) {
 				}
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			want := &identityv1alpha1.WhoAmIRequest{Status: identityv1alpha1.WhoAmIRequestStatus{KubernetesUserInfo: test.want}}
 			if diff := cmp.Diff(runtime.Object(want), got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)

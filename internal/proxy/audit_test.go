@@ -16,6 +16,7 @@ import (
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/identity"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // auditFile is the output of an audit log.
@@ -84,19 +85,13 @@ rules:
 
 func newAuditLog(t *testing.T, to io.Writer) *AuditLog {
 	t.Helper()
-	log, err := NewAuditLog(policyFile(t, auditPolicy), to)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return log
+	return must.Get(NewAuditLog(policyFile(t, auditPolicy), to))(t)
 }
 
 func policyFile(t *testing.T, content string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "policy.yaml")
-	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(path, []byte(content), 0o600))
 	return path
 }
 

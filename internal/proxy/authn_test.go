@@ -19,6 +19,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/identity"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 const unauthorizedBody = `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"Unauthorized","reason":"Unauthorized","code":401}` + "\n"
@@ -26,10 +27,7 @@ const unauthorizedBody = `{"kind":"Status","apiVersion":"v1","metadata":{},"stat
 func TestClientCertificates(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t)
-	serving, err := p.signerCA.IssueServing(certs.SANs{DNSNames: []string{"jane"}}, time.Now(), time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	serving := must.Get(p.signerCA.IssueServing(certs.SANs{DNSNames: []string{"jane"}}, time.Now(), time.Hour))(t)
 	now := time.Now()
 	for _, test := range []struct {
 		name        string

@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/identity"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 const aConfigMap = "/api/v1/namespaces/d/configmaps/one"
@@ -79,9 +80,7 @@ func TestDenials(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			got := p.do(t, client, test.method, test.path, nil, "")
 			var status metav1.Status
-			if err := json.Unmarshal([]byte(got.Body), &status); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, json.Unmarshal([]byte(got.Body), &status))
 			if got.Code != 403 || status.Code != 403 || status.Reason != metav1.StatusReasonForbidden ||
 				status.Kind != "Status" {
 				t.Errorf("want a Status with 403, got %d: %s", got.Code, got.Body)
@@ -477,9 +476,7 @@ func checkNestedImpersonation(t *testing.T, p *proxy) {
 			arrived := p.api.requests()[before:]
 			if test.refused != 0 {
 				var status metav1.Status
-				if err := json.Unmarshal([]byte(got.Body), &status); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, json.Unmarshal([]byte(got.Body), &status))
 				if got.Code != test.refused || len(arrived) != 0 || !strings.Contains(status.Message, test.message) {
 					t.Errorf("want %d with %q, got %d: %s", test.refused, test.message, got.Code, got.Body)
 				}

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 const (
@@ -272,10 +274,7 @@ func TestHostileHTTP1(t *testing.T) {
 				t.Run(test.name, func(t *testing.T) {
 					before := len(p.api.requests())
 					conn := p.raw(t, jane, test.request)
-					res, err := http.ReadResponse(bufio.NewReader(conn), nil)
-					if err != nil {
-						t.Fatal(err)
-					}
+					res := must.Get(http.ReadResponse(bufio.NewReader(conn), nil))(t)
 					_ = res.Body.Close()
 					if res.StatusCode != test.want {
 						t.Errorf("want %d, got %d", test.want, res.StatusCode)

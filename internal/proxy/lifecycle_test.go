@@ -20,6 +20,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/listener"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/relay"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // checkUnavailable expects a Status with 503 and, if a retry is safe, Retry-After.
@@ -175,16 +176,10 @@ func TestUpstreamCertificateIsVerified(t *testing.T) {
 	config := p.api.config("")
 	config.Host = other.URL
 	config.CAData = p.servingCA.CertPEM()
-	up, err := relay.NewUpstream(config, 2)
-	if err != nil {
-		t.Fatal(err)
-	}
+	up := must.Get(relay.NewUpstream(config, 2))(t)
 	defer up.Close()
-	req, err := http.NewRequestWithContext(t.Context(), "GET", other.URL+"/healthz", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = up.RoundTrip(req) //nolint:bodyclose // there is none
+	req := must.Get(http.NewRequestWithContext(t.Context(), "GET", other.URL+"/healthz", nil))(t)
+	_, err := up.RoundTrip(req) //nolint:bodyclose // there is none
 	if unknown := (*tls.CertificateVerificationError)(nil); !errors.As(err, &unknown) {
 		t.Errorf("want a certificate of another CA refused, got %v", err)
 	}

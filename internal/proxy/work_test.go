@@ -24,6 +24,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/flowcontrol"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/identity/clienttrust"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // begun returns how many permits of a resource were granted, and turnedAway how many were refused.
@@ -254,9 +255,7 @@ func TestLoginsAreBounded(t *testing.T) {
 	other := p.rawHTTP2(t, nil)
 	for i := range uint32(40) {
 		other.request(t, 2*i+1, true, pseudo("POST", loginPath)...)
-		if err := other.WriteData(2*i+1, true, []byte("wrong")); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, other.WriteData(2*i+1, true, []byte("wrong")))
 	}
 	eventually(t, func() bool { return busy.now.Load() == fit && p.turnedAway(flowcontrol.Login) > 0 })
 	for name, client := range map[string]*http.Client{"another connection": p.client(t, nil), "a user": guesser} {
@@ -280,9 +279,7 @@ func TestSlowLoginsHoldNoSeat(t *testing.T) {
 	client := p.client(t, nil)
 	body, more := io.Pipe()
 	slow := p.begin(t.Context(), client, "POST", loginPath, body)
-	if _, err := more.Write([]byte("half")); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(more.Write([]byte("half")))(t)
 	p.do(t, p.client(t, nil), "POST", loginPath, nil, "whole").check(t, 200, "want another login meanwhile")
 	if p.begun(flowcontrol.Login) != 1 {
 		t.Error("want a login to is queued when its body is there, not before")
@@ -315,10 +312,7 @@ func TestLoginsNeedLittleMemory(t *testing.T) {
 // badChain returns a certificate of an unknown CA with a number of intermediates that could have issued it.
 func badChain(t *testing.T, intermediates int, subject func(i int) string, notBefore time.Time) *tls.Certificate {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := must.Get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
 	template := &x509.Certificate{
 		SerialNumber:          big.NewInt(1),
 		NotBefore:             notBefore,
@@ -330,11 +324,7 @@ func badChain(t *testing.T, intermediates int, subject func(i int) string, notBe
 		one.Subject, one.IsCA = pkix.Name{CommonName: name}, ca
 		parent := *template
 		parent.Subject = pkix.Name{CommonName: "unknown"}
-		der, err := x509.CreateCertificate(rand.Reader, &one, &parent, &key.PublicKey, key)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return der
+		return must.Get(x509.CreateCertificate(rand.Reader, &one, &parent, &key.PublicKey, key))(t)
 	}
 	chain := [][]byte{issue("other", false)}
 	for i := range intermediates {

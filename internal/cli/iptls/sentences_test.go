@@ -32,6 +32,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/iptlstest"
 	"github.com/pinniped-toolkit/pinniped/test/sessiontest"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // decision is the decision of a command, without texts.
@@ -55,13 +56,8 @@ func TestSentencesDecideNothing(t *testing.T) {
 		if f := certs.NewFinding(certs.Expired, "some words"); f.Message == "some words" {
 			t.Fatal("the sentences are the usual ones")
 		}
-		encoded, err := json.Marshal(decisions(t))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, encoded, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		encoded := must.Get(json.Marshal(decisions(t)))(t)
+		must.Do(t, os.WriteFile(path, encoded, 0o600))
 		return
 	}
 	tool, err := exec.LookPath("go")
@@ -84,14 +80,9 @@ func TestSentencesDecideNothing(t *testing.T) {
 	if out, err := inner.CombinedOutput(); err != nil {
 		t.Fatalf("with other sentences: %v\n%s", err, out)
 	}
-	encoded, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	encoded := must.Get(os.ReadFile(path))(t)
 	var other map[string]decision
-	if err := json.Unmarshal(encoded, &other); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal(encoded, &other))
 	if diff := cmp.Diff(decisions(t), other); diff != "" {
 		t.Errorf("decisions change with the sentences (-usual +other):\n%s", diff)
 	}
@@ -100,10 +91,7 @@ func TestSentencesDecideNothing(t *testing.T) {
 // overlay writes a copy of pkg/certs with other messages, and returns the path of the JSON file for `go test -overlay`.
 func overlay(t *testing.T) string {
 	t.Helper()
-	sources, err := filepath.Glob("../../../pkg/certs/*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	sources := must.Get(filepath.Glob("../../../pkg/certs/*.go"))(t)
 	directory, replaced := t.TempDir(), map[string]string{}
 	sentences := 0
 	for _, source := range sources {
@@ -111,10 +99,7 @@ func overlay(t *testing.T) string {
 			continue
 		}
 		files := token.NewFileSet()
-		file, err := parser.ParseFile(files, source, nil, parser.ParseComments)
-		if err != nil {
-			t.Fatal(err)
-		}
+		file := must.Get(parser.ParseFile(files, source, nil, parser.ParseComments))(t)
 		before := sentences
 		ast.Inspect(file, func(n ast.Node) bool {
 			pair, ok := n.(*ast.KeyValueExpr)
@@ -132,18 +117,11 @@ func overlay(t *testing.T) string {
 			continue
 		}
 		var text bytes.Buffer
-		if err := format.Node(&text, files, file); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, format.Node(&text, files, file))
 		written := filepath.Join(directory, filepath.Base(source))
-		absolute, err := filepath.Abs(source)
-		if err != nil {
-			t.Fatal(err)
-		}
+		absolute := must.Get(filepath.Abs(source))(t)
 		replaced[absolute] = written
-		if err := os.WriteFile(written, text.Bytes(), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(written, text.Bytes(), 0o600))
 	}
 	if sentences < len(certs.Codes()) {
 		t.Fatalf("only %d sentences of the catalogue were found", sentences)
@@ -167,22 +145,12 @@ func inOtherWords(text string) string {
 }
 `
 	written := filepath.Join(directory, "inotherwords.go")
-	if err := os.WriteFile(written, []byte(words), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	absolute, err := filepath.Abs("../../../pkg/certs/inotherwords.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(written, []byte(words), 0o600))
+	absolute := must.Get(filepath.Abs("../../../pkg/certs/inotherwords.go"))(t)
 	replaced[absolute] = written
-	encoded, err := json.Marshal(map[string]any{"Replace": replaced})
-	if err != nil {
-		t.Fatal(err)
-	}
+	encoded := must.Get(json.Marshal(map[string]any{"Replace": replaced}))(t)
 	listed := filepath.Join(directory, "overlay.json")
-	if err := os.WriteFile(listed, encoded, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(listed, encoded, 0o600))
 	return listed
 }
 

@@ -25,6 +25,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/flowcontrol"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/listener"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // memory is small: unauthenticated clients have memory for about 25 handshakes.
@@ -99,10 +100,7 @@ func (l addressed) Accept() (net.Conn, error) {
 
 func (p *port) dial(t *testing.T) net.Conn {
 	t.Helper()
-	conn, err := net.Dial("tcp", p.Server.Listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := must.Get(net.Dial("tcp", p.Server.Listener.Addr().String()))(t)
 	t.Cleanup(func() { _ = conn.Close() })
 	return conn
 }
@@ -345,9 +343,7 @@ func TestEndlessInput(t *testing.T) {
 	t.Parallel()
 	p := serve(t, ok)
 	secure := p.secure(t, "h2")
-	if err := secure.Handshake(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, secure.Handshake())
 	_, _ = io.WriteString(secure, http2.ClientPreface)
 	settings := "\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 	for sent := 0; ; sent += 1000 * len(settings) {
@@ -395,10 +391,7 @@ func TestPenaltiesSlowDown(t *testing.T) {
 	ask := func() time.Duration {
 		began := time.Now()
 		_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: a\r\nUser: mallory\r\n\r\n")
-		res, err := http.ReadResponse(responses, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		res := must.Get(http.ReadResponse(responses, nil))(t)
 		_, _ = io.ReadAll(res.Body)
 		_ = res.Body.Close()
 		return time.Since(began)

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 func named(name string, groups ...string) user.Info {
@@ -113,9 +114,7 @@ func TestSetIdentity(t *testing.T) {
 				}
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			if diff := cmp.Diff(test.want, got, cmpopts.EquateEmpty()); diff != "" {
 				t.Errorf("headers (-want +got):\n%s", diff)
 			}
@@ -147,11 +146,7 @@ func TestPreventBlindForwarding(t *testing.T) {
 // decodeExtraKey decodes a header name as the API server does.
 func decodeExtraKey(t *testing.T, header string) string {
 	t.Helper()
-	key, err := url.PathUnescape(strings.ToLower(strings.TrimPrefix(header, "Impersonate-Extra-")))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return key
+	return must.Get(url.PathUnescape(strings.ToLower(strings.TrimPrefix(header, "Impersonate-Extra-"))))(t)
 }
 
 func FuzzExtraHeader(f *testing.F) {

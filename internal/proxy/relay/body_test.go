@@ -8,6 +8,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/listener"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // inTime is a body without a limit.
@@ -46,10 +47,7 @@ func TestSmallBodiesCanBeSentAgain(t *testing.T) {
 			if test.expect != "" {
 				req.Header.Set("Expect", test.expect)
 			}
-			here, err := holdBody(req, inTime{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			here := must.Get(holdBody(req, inTime{}))(t)
 			if here != test.want || (req.GetBody != nil) != test.want {
 				t.Fatalf("want it replayable: %t", test.want)
 			}
@@ -61,10 +59,7 @@ func TestSmallBodiesCanBeSentAgain(t *testing.T) {
 				if got := req.ContentLength; got != int64(len(test.body)) || req.TransferEncoding != nil {
 					t.Errorf("want the length known, got %d and %v", got, req.TransferEncoding)
 				}
-				again, err := req.GetBody()
-				if err != nil {
-					t.Fatal(err)
-				}
+				again := must.Get(req.GetBody())(t)
 				bodies = append(bodies, again)
 			}
 			for _, body := range bodies {

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/listener"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // TestResponses has the server respond in every way that HTTP/1.1 allows. It then sends a second request, which must get
@@ -186,12 +187,8 @@ func TestWhoLeaves(t *testing.T) {
 			}
 			res, err := s.RoundTrip(newRequest(ctx, t, http.MethodGet, nil))
 			if when != before {
-				if err != nil {
-					t.Fatal(err)
-				}
-				if _, err := io.ReadFull(res.Body, make([]byte, 10)); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, err)
+				must.Get(io.ReadFull(res.Body, make([]byte, 10)))(t)
 				if when == within {
 					leave(errTest)
 					_, err = io.ReadAll(res.Body)
@@ -215,13 +212,8 @@ func TestContextsMayEndAfterTheResponse(t *testing.T) {
 	s := serve(t, respondWith(ok))
 	for range 20 {
 		ctx, leave := context.WithCancel(t.Context())
-		res, err := s.RoundTrip(newRequest(ctx, t, http.MethodGet, nil))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := io.ReadAll(res.Body); err != nil {
-			t.Fatal(err)
-		}
+		res := must.Get(s.RoundTrip(newRequest(ctx, t, http.MethodGet, nil)))(t)
+		must.Get(io.ReadAll(res.Body))(t)
 		leave()
 		_ = res.Body.Close()
 	}
@@ -273,9 +265,7 @@ func TestStaleConnections(t *testing.T) {
 					_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
 				}
 			})
-			if _, err := s.ask(t, http.MethodGet, nil); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(s.ask(t, http.MethodGet, nil))(t)
 			if !test.seen {
 				<-closed
 			}
@@ -335,9 +325,7 @@ func TestUnrequestedBytesAreNoResponse(t *testing.T) {
 				close(sent)
 				_, _ = io.Copy(io.Discard, read)
 			}))
-			if _, err := s.ask(t, http.MethodGet, nil); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(s.ask(t, http.MethodGet, nil))(t)
 			close(next)
 			<-sent
 			s.checkOK(t, http.MethodGet, nil)

@@ -130,10 +130,9 @@ func TestUnsetOnARealAPIServer(t *testing.T) {
 		{name: "of-kubectl-edit", create: func(t *testing.T, name string) *configv1alpha1.CredentialIssuer {
 			t.Helper()
 			apply(t, client, name, spec(bare), "gitops")
-			issuer := must.Get(client.MergeCredentialIssuer(
+			return must.Get(client.MergeCredentialIssuer(
 				t.Context(), name, spec(map[string]any{"tls": block}), discovery.ApplyOptions{FieldManager: "kubectl-edit"},
 			))(t)
-			return issuer
 		}},
 		{name: "of-a-tool-that-applies", create: func(t *testing.T, name string) *configv1alpha1.CredentialIssuer {
 			t.Helper()
@@ -194,8 +193,7 @@ const crds = "../../../../deploy/crds"
 func startCluster(t *testing.T, path string) *discovery.Client {
 	t.Helper()
 	cluster := testkit.Cluster(t, devcluster.Options{}, path)
-	client := must.Get(discovery.Connect(rest.CopyConfig(cluster.AdminConfig()), apis.DefaultGroupSuffix))(t)
-	return client
+	return must.Get(discovery.Connect(rest.CopyConfig(cluster.AdminConfig()), apis.DefaultGroupSuffix))(t)
 }
 
 // clusterWithSecret is a real API server with a world's Secret.
@@ -321,8 +319,7 @@ func TestSecretOnARealAPIServer(t *testing.T) {
 	renewed := &keyPair{cert: next.CertPEM, key: next.KeyPEM}
 	read := func(name string) *corev1.Secret {
 		t.Helper()
-		secret := must.Get(client.Secret(t.Context(), namespace, name))(t)
-		return secret
+		return must.Get(client.Secret(t.Context(), namespace, name))(t)
 	}
 	holds := func(what, name string, want map[string][]byte) {
 		t.Helper()

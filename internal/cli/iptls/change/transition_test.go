@@ -56,8 +56,7 @@ func verifies(t *testing.T, w *iptlstest.World, bundle []byte) bool {
 func publishedBundle(t *testing.T, w *iptlstest.World) []byte {
 	t.Helper()
 	data := w.Cluster.Issuer.Status.Strategies[0].Frontend.ImpersonationProxyInfo.CertificateAuthorityData
-	bundle := must.Get(base64.StdEncoding.DecodeString(data))(t)
-	return bundle
+	return must.Get(base64.StdEncoding.DecodeString(data))(t)
 }
 
 // transitionOf returns the field caTransition.

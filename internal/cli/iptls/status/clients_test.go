@@ -15,6 +15,7 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/iptlstest"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // began is when the Company CA's certificate was activated, and changed is when the next change happened.
@@ -162,10 +163,7 @@ func TestUsersOfEveryRevision(t *testing.T) {
 			name: "are not affected by what nobody has used",
 			world: func(t *testing.T, w *iptlstest.World) {
 				t.Helper()
-				history, err := serving.Read(w.Cluster.Revisions.Data)
-				if err != nil {
-					t.Fatal(err)
-				}
+				history := must.Get(serving.Read(w.Cluster.Revisions.Data))(t)
 				for i := range history.Revisions {
 					history.Revisions[i].FirstUsed, history.Revisions[i].LastUsed = time.Time{}, time.Time{}
 				}
@@ -228,10 +226,7 @@ func TestUsersOfEveryRevision(t *testing.T) {
 				t.Helper()
 				before := statusOf(t, runStatus(t.Context(), w, asJSON)).Clients
 				renewed(t, w, iptlstest.Loopback())
-				history, err := serving.Read(w.Cluster.Revisions.Data)
-				if err != nil {
-					t.Fatal(err)
-				}
+				history := must.Get(serving.Read(w.Cluster.Revisions.Data))(t)
 				key, value := history.Find(before[0].ID).Retirement(time.Now())
 				w.Cluster.Revisions.Data[key] = value
 			},

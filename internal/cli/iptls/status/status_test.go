@@ -27,6 +27,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 	"github.com/pinniped-toolkit/pinniped/test/iptlstest"
 	"github.com/pinniped-toolkit/pinniped/test/sessiontest"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // kubeconfigOf returns a kubeconfig for server, with a context for each CA bundle, named by its key.
@@ -237,9 +238,7 @@ func TestStatusKubeconfigs(t *testing.T) {
 	old, next := iptlstest.NewCA(t, "Old CA"), iptlstest.NewCA(t, "Next CA")
 	bundle := append(append([]byte{}, w.CA.CertPEM()...), next.CertPEM()...)
 	path := filepath.Join(t.TempDir(), "ca.pem")
-	if err := os.WriteFile(path, bundle, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(path, bundle, 0o600))
 	runSet(t.Context(), w, func(o *change.SetOptions) { o.Certificate.CABundle = path }, "ca-bundle").Check(t, 0)
 
 	dir := t.TempDir()
@@ -280,17 +279,10 @@ func TestStatusKubeconfigs(t *testing.T) {
 		},
 	}
 	for _, sub := range []string{"a.yaml", filepath.Join("deeper", "b.yaml")} {
-		if err := clientcmd.WriteToFile(*config, filepath.Join(dir, sub)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, clientcmd.WriteToFile(*config, filepath.Join(dir, sub)))
 	}
-	if err := os.WriteFile(filepath.Join(dir, "notes.txt"), []byte("not a kubeconfig: {"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	at, err := url.Parse(w.Proxy.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(dir, "notes.txt"), []byte("not a kubeconfig: {"), 0o600))
+	at := must.Get(url.Parse(w.Proxy.URL()))(t)
 	w.Cluster.Issuer.Status.ServingCertificate = &configv1alpha1.ServingCertificateStatus{
 		DNSNames: []string{"proxy.example.com"},
 	}
@@ -301,27 +293,21 @@ func TestStatusKubeconfigs(t *testing.T) {
 		CertificateAuthorityData: old.CertPEM(),
 	}
 	other.Contexts["name"] = &clientcmdapi.Context{Cluster: "name"}
-	if err := clientcmd.WriteToFile(*other, filepath.Join(more, "other-name")); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(
+	must.Do(t, clientcmd.WriteToFile(*other, filepath.Join(more, "other-name")))
+	must.Do(t, os.WriteFile(
 		filepath.Join(more, "damaged"),
 		[]byte("<<<<<<< HEAD\nclusters: []\nusers: []\n"),
 		0o600,
-	); err != nil {
-		t.Fatal(err)
-	}
+	))
 	found := map[string]result.FileOutcome{}
 	runStatus(t.Context(), w, func(o *Options) { o.KubeconfigsFrom = []string{more} }).
 		Check(t, 8, "1 of 2 kubeconfigs are broken or will break, and 1 cannot be read")
 	unread := t.TempDir()
-	if err := os.WriteFile(
+	must.Do(t, os.WriteFile(
 		filepath.Join(unread, "damaged"),
 		[]byte("<<<<<<< A\nclusters: []\nusers: []\n"),
 		0o600,
-	); err != nil {
-		t.Fatal(err)
-	}
+	))
 	runStatus(t.Context(), w, func(o *Options) { o.KubeconfigsFrom = []string{unread} }).
 		Check(t, 8, "1 of 1 kubeconfigs cannot be read")
 	for _, one := range statusOf(

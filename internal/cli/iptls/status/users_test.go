@@ -17,6 +17,7 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/iptlstest"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // inService configures the Secret and serves it.
@@ -61,10 +62,7 @@ func TestUsers(t *testing.T) {
 			name: "are all refused when the certificate has expired, which is told once", exit: 5,
 			world: func(t *testing.T, w *iptlstest.World) {
 				t.Helper()
-				pair, err := w.CA.IssueServing(iptlstest.Loopback(), time.Now().Add(-2*time.Hour), time.Hour)
-				if err != nil {
-					t.Fatal(err)
-				}
+				pair := must.Get(w.CA.IssueServing(iptlstest.Loopback(), time.Now().Add(-2*time.Hour), time.Hour))(t)
 				inService(t, w)
 				w.Cluster.TLSSecret.Data["tls.crt"], w.Cluster.TLSSecret.Data["tls.key"] = pair.CertPEM, pair.KeyPEM
 				w.Proxy.Serve(t, pair)
@@ -172,10 +170,7 @@ func TestUsers(t *testing.T) {
 			state: result.UsersAllRefused, code: "Expired", says: "all refused since 20",
 			world: func(t *testing.T, w *iptlstest.World) {
 				t.Helper()
-				pair, err := w.CA.IssueServing(iptlstest.Loopback(), time.Now().Add(-2*time.Hour), time.Hour)
-				if err != nil {
-					t.Fatal(err)
-				}
+				pair := must.Get(w.CA.IssueServing(iptlstest.Loopback(), time.Now().Add(-2*time.Hour), time.Hour))(t)
 				w.Proxy.Serve(t, pair)
 				w.Cluster.NamespaceErr = discovery.ErrPluginFailed
 			},
