@@ -339,8 +339,7 @@ func TestUsersLearnWhyALoginFailed(t *testing.T) {
 		}
 		if len(warnings) != 1 || !strings.HasPrefix(warnings[0], "login failed: ") ||
 			!strings.Contains(warnings[0], test.warning) ||
-			strings.Contains(warnings[0], "swordfish") ||
-			strings.Contains(warnings[0], "10.0.0.1") {
+			strings.Contains(warnings[0], "swordfish") || strings.Contains(warnings[0], "10.0.0.1") {
 			t.Errorf("want a warning with %q, got %q", test.warning, warnings)
 		}
 		if !strings.Contains(log.String(), test.code) || len(test.token) > 1 && strings.Contains(log.String(), test.token) {
@@ -359,12 +358,8 @@ func (broken) AuthenticateToken(context.Context, string) (user.Info, bool, error
 func TestCredentialLifetime(t *testing.T) {
 	t.Parallel()
 	signer := &issuing{}
-	storage := newCredentialRequests(
-		&vouching{user: &user.DefaultInfo{Name: "ann"}, ok: true},
-		issuers{agent: signer},
-		12*time.Hour,
-		auditLog{},
-	)
+	storage := newCredentialRequests(&vouching{user: &user.DefaultInfo{Name: "ann"}, ok: true}, issuers{agent: signer},
+		12*time.Hour, auditLog{})
 	must.Get(storage.Create(t.Context(), &loginv1alpha1.TokenCredentialRequest{
 		Spec: loginv1alpha1.TokenCredentialRequestSpec{Token: "t", Authenticator: testReference},
 	}, nil, nil))(t)

@@ -100,12 +100,8 @@ func TestAFloodAtTheAPIServer(t *testing.T) {
 	ended()
 	flood.Wait()
 	if most.Load() > 12 || served.Load()+refused.Load() != logins {
-		t.Errorf(
-			"%d logins were at the webhook at a time; %d were served, %d refused",
-			most.Load(),
-			served.Load(),
-			refused.Load(),
-		)
+		t.Errorf("%d logins were at the webhook at a time; %d were served, %d refused", most.Load(), served.Load(),
+			refused.Load())
 	}
 }
 

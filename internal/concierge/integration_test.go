@@ -121,9 +121,7 @@ func (a *agent) testCredential(t *testing.T) {
 	leaf := pair.Leaf
 	roots := x509.NewCertPool()
 	roots.AddCert(a.signer.Certificate())
-	must.Get(leaf.Verify(x509.VerifyOptions{
-		Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
-	}))(t)
+	must.Get(leaf.Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}))(t)
 	got := []any{
 		leaf.Subject.CommonName, leaf.Subject.Organization, leaf.Subject.OrganizationalUnit,
 		leaf.NotAfter.Sub(leaf.NotBefore), credential.ExpirationTimestamp.UTC(),

@@ -286,9 +286,7 @@ type clusterIssuing struct {
 }
 
 func (c *clusterIssuing) IssueClientCertificate(
-	_ context.Context,
-	identity certs.ClientIdentity,
-	_ time.Duration,
+	_ context.Context, identity certs.ClientIdentity, _ time.Duration,
 ) (*certs.KeyPair, error) {
 	c.asked = append(c.asked, identity)
 	return &certs.KeyPair{CertPEM: []byte("the cluster's")}, c.err

@@ -234,11 +234,8 @@ func (a *apiServer) serveAgent(w http.ResponseWriter, req *http.Request) {
 	case published && strings.HasSuffix(req.URL.Path, "/configmaps/"+clienttrust.ConfigMap):
 		writeJSON(w, http.StatusOK, a.theConfigMap())
 	default:
-		writeJSON(
-			w,
-			http.StatusNotFound,
-			metav1.Status{Status: metav1.StatusFailure, Code: 404, Reason: metav1.StatusReasonNotFound},
-		)
+		writeJSON(w, http.StatusNotFound,
+			metav1.Status{Status: metav1.StatusFailure, Code: 404, Reason: metav1.StatusReasonNotFound})
 	}
 }
 

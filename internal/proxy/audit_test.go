@@ -250,10 +250,7 @@ func TestAuditPolicyIsChecked(t *testing.T) {
 		"unknown levels": "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: All}]\n",
 		"no YAML":        "a: [\n",
 	} {
-		if _, err := NewAuditLog(
-			policyFile(t, content),
-			io.Discard,
-		); err == nil ||
+		if _, err := NewAuditLog(policyFile(t, content), io.Discard); err == nil ||
 			!strings.Contains(err.Error(), "reading the audit policy") {
 			t.Errorf("%s: got %v", name, err)
 		}

@@ -536,9 +536,8 @@ func TestConstrainedImpersonation(t *testing.T) {
 func TestNestedImpersonationOfReservedKey(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t) // everything is allowed
-	got := p.get(t, p.as(t, "admin"), "/api/v1/nodes", http.Header{
-		"Impersonate-User": {"jane"}, "Impersonate-Extra-Any.impersonation-Proxy.concierge.pinniped.dev": {"x"},
-	})
+	got := p.get(t, p.as(t, "admin"), "/api/v1/nodes",
+		http.Header{"Impersonate-User": {"jane"}, "Impersonate-Extra-Any.impersonation-Proxy.concierge.pinniped.dev": {"x"}})
 	if got.Code != 500 || got.Body != cannotActBody || len(p.api.requests()) != 0 {
 		t.Errorf("want a refusal, got %d: %s", got.Code, got.Body)
 	}

@@ -124,8 +124,7 @@ func (r *realProxy) bind(ctx context.Context, name, role string, subject rbacv1.
 func (r *realProxy) waitPermitted(t *testing.T, spec authorizationv1.SubjectAccessReviewSpec) {
 	t.Helper()
 	eventually(t, func() bool {
-		review, err := r.admin.AuthorizationV1().
-			SubjectAccessReviews().
+		review, err := r.admin.AuthorizationV1().SubjectAccessReviews().
 			Create(t.Context(), &authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
 		return err == nil && review.Status.Allowed
 	})
@@ -265,11 +264,8 @@ func TestRealAPIServer(t *testing.T) {
 
 	t.Run("a denial is the proxy's, and a grant works at once", func(t *testing.T) {
 		config := r.through(&rest.Config{QPS: -1})
-		pair, err := r.signerCA.IssueClient(
-			certs.ClientIdentity{Username: "pinny", Groups: []string{"dev"}},
-			time.Now(),
-			time.Hour,
-		)
+		pair, err := r.signerCA.IssueClient(certs.ClientIdentity{Username: "pinny", Groups: []string{"dev"}}, time.Now(),
+			time.Hour)
 		must.Do(t, err)
 		config.CertData, config.KeyData = pair.CertPEM, pair.KeyPEM
 		pinny := kubernetes.NewForConfigOrDie(config)
@@ -308,8 +304,7 @@ func TestRealAPIServer(t *testing.T) {
 	})
 
 	t.Run("discovery, objects and watches", func(t *testing.T) {
-		if groups, resources, err := adminClient.Discovery().
-			ServerGroupsAndResources(); err != nil || len(groups) < 10 ||
+		if groups, resources, err := adminClient.Discovery().ServerGroupsAndResources(); err != nil || len(groups) < 10 ||
 			len(resources) < 10 {
 			t.Errorf("want all APIs, got %d groups, %v", len(groups), err)
 		}

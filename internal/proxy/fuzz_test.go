@@ -73,8 +73,7 @@ func FuzzRequest(f *testing.F) {
 		for _, one := range p.api.requests() {
 			checkIdentity(t, one, carried("jane"))
 			if strings.Contains(
-				strings.Join(one.Header["Sec-Websocket-Protocol"], ","),
-				"base64url.bearer.authorization.k8s.io.",
+				strings.Join(one.Header["Sec-Websocket-Protocol"], ","), "base64url.bearer.authorization.k8s.io.",
 			) {
 				t.Error("a token among the subprotocols")
 			}

@@ -93,8 +93,7 @@ func checkH2Spec(t *testing.T, tool, address string, flags ...string) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	reportFile := filepath.Join(t.TempDir(), "report.xml")
-	flags = append(
-		[]string{"--strict", "--timeout=5", "--host=" + host, "--port=" + port, "--junit-report=" + reportFile},
+	flags = append([]string{"--strict", "--timeout=5", "--host=" + host, "--port=" + port, "--junit-report=" + reportFile},
 		flags...)
 	output, _ := exec.CommandContext(ctx, tool, flags...).CombinedOutput() // it fails when a case does
 	content, err := os.ReadFile(reportFile)

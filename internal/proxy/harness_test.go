@@ -184,9 +184,7 @@ func (p *proxy) renewServing(tb testing.TB) *x509.Certificate {
 	tb.Helper()
 	pair := must.Get(
 		p.servingCA.IssueServing(certs.SANs{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}, time.Now(), time.Hour),
-	)(
-		tb,
-	)
+	)(tb)
 	certificate := keyPair(tb, pair)
 	p.serving.Store(certificate)
 	return must.Get(x509.ParseCertificate(certificate.Certificate[0]))(tb)

@@ -33,25 +33,21 @@ func TestPageInBrowser(t *testing.T) {
 	ca := must.Get(certs.NewCA("Company CA", time.Now(), time.Hour))(t)
 	jwt := configv1alpha1.KubeconfigAuthenticator{Kind: configv1alpha1.AuthenticatorKindJWT, Name: "people"}
 	hook := configv1alpha1.KubeconfigAuthenticator{Kind: configv1alpha1.AuthenticatorKindWebhook, Name: "hook"}
-	offer := must.Get(logininfo.NewOffer(
-		logininfo.Info{
-			ClusterName: "prod-eu", Endpoint: "https://kubernetes.production.europe.example.com:8443", CABundle: ca.CertPEM(),
-			APIGroupSuffix: "pinniped.dev",
-			Logins: []logininfo.Login{
-				{Name: "people", Authenticator: jwt, OIDC: &logininfo.OIDC{
-					KubeconfigOIDC: configv1alpha1.KubeconfigOIDC{
-						ClientID: "my-client", Scopes: []string{"openid", "offline_access"},
-					},
-					Issuer: "https://login.example.com", Audience: "my-client",
-				}},
-				{Name: "robots", Authenticator: hook},
-			},
+	offer := must.Get(logininfo.NewOffer(logininfo.Info{
+		ClusterName: "prod-eu", Endpoint: "https://kubernetes.production.europe.example.com:8443", CABundle: ca.CertPEM(),
+		APIGroupSuffix: "pinniped.dev",
+		Logins: []logininfo.Login{
+			{Name: "people", Authenticator: jwt, OIDC: &logininfo.OIDC{
+				KubeconfigOIDC: configv1alpha1.KubeconfigOIDC{
+					ClientID: "my-client", Scopes: []string{"openid", "offline_access"},
+				},
+				Issuer: "https://login.example.com", Audience: "my-client",
+			}},
+			{Name: "robots", Authenticator: hook},
 		},
-		&configv1alpha1.InstallHint{
-			Text: "Install pinniped from our software center.", URL: "https://wiki.example.com/pinniped",
-		},
-		[]string{certs.Fingerprint(ca.Certificate().Raw)},
-	))(t)
+	}, &configv1alpha1.InstallHint{
+		Text: "Install pinniped from our software center.", URL: "https://wiki.example.com/pinniped",
+	}, []string{certs.Fingerprint(ca.Certificate().Raw)}))(t)
 	p := newProxy(t)
 	p.start(t, func(_ *proxy, o *Options) { o.LoginInfo = func() *logininfo.Offer { return offer } })
 	page := p.get(t, p.client(t, nil), "/", http.Header{"Accept": {browserAccepts}})

@@ -62,8 +62,7 @@ func TestLoginInfo(t *testing.T) {
 	}
 	if policy := page.Header.Get("Content-Security-Policy"); !strings.HasPrefix(policy, "default-src 'none'; ") ||
 		strings.Contains(
-			policy,
-			"unsafe",
+			policy, "unsafe",
 		) || page.Header.Get("X-Frame-Options") != "DENY" || page.Header.Get("Vary") != "Accept" {
 		t.Errorf("the page's headers: %v", page.Header)
 	}

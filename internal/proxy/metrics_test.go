@@ -136,10 +136,8 @@ func TestConnectionsAreMeasured(t *testing.T) {
 		return p.get(t, client, "/api/v1/nodes", nil).Code == http.StatusServiceUnavailable
 	})
 	client.CloseIdleConnections()
-	checkMeasured(t, p.Metrics, map[string]float64{
-		"client_connections{}":                       0,
-		"upstream_problems_total{cause=unreachable}": 1,
-	})
+	checkMeasured(t, p.Metrics,
+		map[string]float64{"client_connections{}": 0, "upstream_problems_total{cause=unreachable}": 1})
 	p.token.set("")
 	p.get(t, client, "/api/v1/nodes", nil)
 	checkMeasured(t, p.Metrics, map[string]float64{"upstream_problems_total{cause=no_credential}": 1})

@@ -141,10 +141,8 @@ func TestKnownCertificates(t *testing.T) {
 	first.status(t, 1)
 	eventually(t, func() bool { return users(1) })
 	p.rawHTTP2(t, jane)
-	eventually(
-		t,
-		func() bool { return users(2) && p.heldBy("jane", flowcontrol.Connection) > flowcontrol.ConnectionBytes },
-	)
+	eventually(t,
+		func() bool { return users(2) && p.heldBy("jane", flowcontrol.Connection) > flowcontrol.ConnectionBytes })
 }
 
 // TestCertificatesOfManyGroups presents a certificate of the maximum size that the Concierge APIs issue (maxCertificate

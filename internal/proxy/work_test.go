@@ -61,9 +61,7 @@ func (p *proxy) block(about func(string) bool) *blocked {
 func is(name string) func(string) bool { return func(one string) bool { return one == name } }
 
 // begin sends a request in the background. Its response goes to a channel; zero means none.
-func (p *proxy) begin(
-	ctx context.Context, client *http.Client, method, path string, body io.Reader,
-) <-chan response {
+func (p *proxy) begin(ctx context.Context, client *http.Client, method, path string, body io.Reader) <-chan response {
 	got := make(chan response, 1)
 	go func() {
 		response, _ := p.send(ctx, client, method, path, nil, body)

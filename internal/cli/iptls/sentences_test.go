@@ -65,17 +65,8 @@ func TestSentencesDecideNothing(t *testing.T) {
 		t.Skipf("it builds a second pkg/certs: %v", err)
 	}
 	path := filepath.Join(t.TempDir(), "decisions.json")
-	inner := exec.CommandContext(
-		t.Context(),
-		tool,
-		"test",
-		"-count=1",
-		"-overlay",
-		overlay(t),
-		"-run",
-		"^"+t.Name()+"$",
-		".",
-	)
+	inner := exec.CommandContext(t.Context(), tool, "test", "-count=1", "-overlay", overlay(t), "-run", "^"+t.Name()+"$",
+		".")
 	inner.Env = append(os.Environ(), otherWords+"="+path)
 	if out, err := inner.CombinedOutput(); err != nil {
 		t.Fatalf("with other sentences: %v\n%s", err, out)
@@ -319,10 +310,7 @@ func decisions(t *testing.T) map[string]decision {
 
 // decide runs a command, and returns the parts of its result that are not texts.
 func decide(
-	ctx context.Context,
-	t *testing.T,
-	w *iptlstest.World,
-	command func(*session.Session) factory.Command,
+	ctx context.Context, t *testing.T, w *iptlstest.World, command func(*session.Session) factory.Command,
 ) decision {
 	t.Helper()
 	r := sessiontest.Run(ctx, w, func(s *session.Session) factory.Command {

@@ -142,9 +142,7 @@ func TestEverybodyIsNextSoon(t *testing.T) {
 	t.Parallel()
 	a := standard()
 	ask := func(who flowcontrol.Flow, seats int, subFlowQueue any) *flowcontrol.Permit {
-		return must.Get(
-			a.Enqueue(who, flowcontrol.Cost{Resource: flowcontrol.Forward, Seats: seats, SubFlow: subFlowQueue}),
-		)(
+		return must.Get(a.Enqueue(who, flowcontrol.Cost{Resource: flowcontrol.Forward, Seats: seats, SubFlow: subFlowQueue}))(
 			t,
 		)
 	}
@@ -233,9 +231,7 @@ func TestReadsYield(t *testing.T) {
 			t.Helper()
 			permit := must.Get(
 				a.Enqueue(who, flowcontrol.Cost{Resource: flowcontrol.Forward, SubFlow: subFlowQueue, Yields: yields}),
-			)(
-				t,
-			)
+			)(t)
 			all = append(all, permit)
 		}
 		readAll := func(want int, when string) {

@@ -48,20 +48,17 @@ func serveWith(t *testing.T, bytes int64, handler http.HandlerFunc) *port {
 	t.Helper()
 	a := flowcontrol.New(flowcontrol.LimitsFor(bytes, 2))
 	p := &port{port: listener.New(a), flow: a, addresses: make(chan string, 1000)}
-	p.Server = httptest.NewUnstartedServer(p.port.Handler(
-		http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-			if user := req.Header.Get("user"); user != "" {
-				if err := listener.From(req.Context()).Identified(user, false); err != nil {
-					http.Error(w, err.Error(), http.StatusTooManyRequests)
-					return
-				}
+	p.Server = httptest.NewUnstartedServer(p.port.Handler(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if user := req.Header.Get("user"); user != "" {
+			if err := listener.From(req.Context()).Identified(user, false); err != nil {
+				http.Error(w, err.Error(), http.StatusTooManyRequests)
+				return
 			}
-			handler(w, req)
-		}),
-		func(w http.ResponseWriter, _ *http.Request, err error) {
-			http.Error(w, err.Error(), http.StatusTooManyRequests)
-		},
-	))
+		}
+		handler(w, req)
+	}), func(w http.ResponseWriter, _ *http.Request, err error) {
+		http.Error(w, err.Error(), http.StatusTooManyRequests)
+	}))
 	p.Listener = p.port.Listen(addressed{p.Listener, p.addresses})
 	p.EnableHTTP2 = true
 	p.Config.ErrorLog = nil

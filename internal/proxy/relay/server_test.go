@@ -40,9 +40,7 @@ func serve(tb testing.TB, behave func(n int64, conn net.Conn, read *bufio.Reader
 	roots := x509.NewCertPool()
 	roots.AddCert(standard.Certificate())
 	s.HTTP1 = NewHTTP1(
-		s.address,
-		&tls.Config{RootCAs: roots},
-		func(ctx context.Context, network, to string) (net.Conn, error) {
+		s.address, &tls.Config{RootCAs: roots}, func(ctx context.Context, network, to string) (net.Conn, error) {
 			conn, err := (&net.Dialer{}).DialContext(ctx, network, to)
 			if err == nil && s.wrap != nil {
 				conn = s.wrap(conn)

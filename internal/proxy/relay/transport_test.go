@@ -27,11 +27,8 @@ func TestUpstreamTakesNoCredentials(t *testing.T) {
 	t.Parallel()
 	config := &rest.Config{Host: "https://api.example.com", BearerToken: "a-token", Username: "root", Password: "root"}
 	ca := must.Get(certs.NewCA("ca", time.Now(), time.Hour))(t)
-	pair := must.Get(ca.IssueClient(
-		certs.ClientIdentity{Username: "root", Groups: []string{"system:masters"}},
-		time.Now(),
-		time.Hour,
-	))(t)
+	pair := must.Get(ca.IssueClient(certs.ClientIdentity{Username: "root", Groups: []string{"system:masters"}}, time.Now(),
+		time.Hour))(t)
 	config.CertData, config.KeyData = pair.CertPEM, pair.KeyPEM
 	up := newUpstream(t, config)
 	for _, transport := range append(slices.Clone(up.streams), up.upgrade) {

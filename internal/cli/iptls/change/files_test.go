@@ -39,11 +39,7 @@ func renewal(t *testing.T, w *iptlstest.World) *certs.KeyPair {
 
 // setFromFiles runs set with a certificate and a CA bundle from files.
 func setFromFiles(
-	t *testing.T,
-	w *iptlstest.World,
-	pair *certs.KeyPair,
-	change func(*SetOptions),
-	changed ...string,
+	t *testing.T, w *iptlstest.World, pair *certs.KeyPair, change func(*SetOptions), changed ...string,
 ) *iptlstest.Run {
 	t.Helper()
 	cert, key := pemFiles(t, pair)
@@ -114,10 +110,7 @@ func TestSetFromFiles(t *testing.T) {
 		w.Cluster.TLSSecret = nil
 		w.Served(t)
 		setFromFiles(
-			t,
-			w,
-			w.Pair,
-			func(o *SetOptions) { o.Key, o.Session.In = "-", strings.NewReader(string(w.Pair.KeyPEM)) },
+			t, w, w.Pair, func(o *SetOptions) { o.Key, o.Session.In = "-", strings.NewReader(string(w.Pair.KeyPEM)) },
 		).Check(t, 0, "configured")
 		w.SecretHas(t, w.Pair)
 	})
@@ -348,8 +341,7 @@ func TestSetFromFilesNoticesChanges(t *testing.T) {
 		w.SecretHas(t, w.Pair)
 	})
 	t.Run(
-		"in the CredentialIssuer after the Secret is written, and takes that back when a check refuses",
-		func(t *testing.T) {
+		"in the CredentialIssuer after the Secret is written, and takes that back when a check refuses", func(t *testing.T) {
 			t.Parallel()
 			w := iptlstest.New(t)
 			w.Cluster.BeforeApply = once(func(c *iptlstest.Cluster) {

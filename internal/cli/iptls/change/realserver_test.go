@@ -130,21 +130,14 @@ func TestUnsetOnARealAPIServer(t *testing.T) {
 		{name: "of-kubectl-edit", create: func(t *testing.T, name string) *configv1alpha1.CredentialIssuer {
 			t.Helper()
 			apply(t, client, name, spec(bare), "gitops")
-			return must.Get(client.MergeCredentialIssuer(
-				t.Context(), name, spec(map[string]any{"tls": block}), discovery.ApplyOptions{FieldManager: "kubectl-edit"},
-			))(t)
+			return must.Get(client.MergeCredentialIssuer(t.Context(), name, spec(map[string]any{"tls": block}),
+				discovery.ApplyOptions{FieldManager: "kubectl-edit"}))(t)
 		}},
 		{name: "of-a-tool-that-applies", create: func(t *testing.T, name string) *configv1alpha1.CredentialIssuer {
 			t.Helper()
-			return apply(
-				t, client, name,
-				spec(
-					map[string]any{
-						"mode": "enabled", "service": bare["service"], "externalEndpoint": "proxy.example.com", "tls": block,
-					},
-				),
-				"gitops",
-			)
+			return apply(t, client, name, spec(map[string]any{
+				"mode": "enabled", "service": bare["service"], "externalEndpoint": "proxy.example.com", "tls": block,
+			}), "gitops")
 		}},
 		{name: "of-set-itself", create: func(t *testing.T, name string) *configv1alpha1.CredentialIssuer {
 			t.Helper()

@@ -69,12 +69,8 @@ func TestSetJSON(t *testing.T) {
 	w.Obey(t)
 	bundle := filepath.Join(t.TempDir(), "ca.pem")
 	must.Do(t, os.WriteFile(bundle, w.CA.CertPEM(), 0o600))
-	r := runSet(
-		t.Context(),
-		w,
-		func(o *SetOptions) { o.Session.Output, o.Certificate.CABundle = "json", bundle },
-		"ca-bundle",
-	)
+	r := runSet(t.Context(), w, func(o *SetOptions) { o.Session.Output, o.Certificate.CABundle = "json", bundle },
+		"ca-bundle")
 	r.Check(t, 0)
 	var result Result
 	if err := json.Unmarshal(r.Out.Bytes(), &result); err != nil {
@@ -82,10 +78,8 @@ func TestSetJSON(t *testing.T) {
 	}
 	leaf, _ := certs.ParseBundle(w.Pair.CertPEM)
 	if result.Outcome != "configured" || result.Certificate.SHA256 != certs.Fingerprint(leaf[0].Raw) ||
-		len(result.Changes) != 4 ||
-		len(result.Addresses) != 1 ||
-		result.Addresses[0].Problem != "" ||
-		!strings.Contains(result.CABundle.String(), "Company CA") {
+		len(result.Changes) != 4 || len(result.Addresses) != 1 ||
+		result.Addresses[0].Problem != "" || !strings.Contains(result.CABundle.String(), "Company CA") {
 		t.Errorf("got %+v", result)
 	}
 	if strings.Contains(r.Out.String()+r.ErrOut.String(), "PRIVATE KEY") {
@@ -114,8 +108,7 @@ func TestSetBundleFromStdin(t *testing.T) {
 	}, "ca-bundle")
 	r.Check(t, 0, "configured")
 	if got := w.Cluster.Issuer.Spec.ImpersonationProxy.TLS.CertificateAuthorityData; !plan.SameBase64(
-		got,
-		w.CA.CertPEM(),
+		got, w.CA.CertPEM(),
 	) {
 		t.Errorf("certificateAuthorityData is %q", got)
 	}
@@ -208,11 +201,8 @@ func TestSetAllow(t *testing.T) {
 	w.Obey(t)
 	pair := iptlstest.Serving(t, w.CA, certs.SANs{DNSNames: []string{"other.example.com"}})
 	w.Cluster.TLSSecret.Data["tls.crt"], w.Cluster.TLSSecret.Data["tls.key"] = pair.CertPEM, pair.KeyPEM
-	r := runSet(
-		t.Context(),
-		w,
-		func(o *SetOptions) { o.Certificate.Allow = []string{"NameNotCovered", "OldClientsBreak"} },
-	)
+	r := runSet(t.Context(), w,
+		func(o *SetOptions) { o.Certificate.Allow = []string{"NameNotCovered", "OldClientsBreak"} })
 	r.Check(t, 0, "configured", "allowed: NameNotCovered")
 	if got := w.Cluster.Issuer.Spec.ImpersonationProxy.TLS.Verification; got != configv1alpha1.VerificationWarn {
 		t.Errorf("verification is %q, so the agent would refuse what was allowed", got)
@@ -338,12 +328,9 @@ func TestSetNotConverged(t *testing.T) {
 		w := iptlstest.New(t)
 		nowhere := "127.0.0.1:1"
 		w.Cluster.AfterApply = func(c *iptlstest.Cluster) { c.Report("https://"+nowhere, w.CA.CertPEM()) }
-		r := runSet(
-			t.Context(),
-			w,
+		r := runSet(t.Context(), w,
 			func(o *SetOptions) { o.Certificate.ExternalEndpoint, o.Session.Timeout = nowhere, iptlstest.TooShort },
-			"external-endpoint",
-		)
+			"external-endpoint")
 		r.Check(t, 5, "127.0.0.1:1 cannot be checked", "connection refused")
 		if got := w.Cluster.Issuer.Spec.ImpersonationProxy.ExternalEndpoint; got != w.Proxy.Endpoint() {
 			t.Errorf("the previous endpoint was not put back: %q", got)
@@ -358,10 +345,8 @@ func TestSetNotConverged(t *testing.T) {
 		r.Check(t, 5, "--no-rollback")
 		var result Result
 		if err := json.Unmarshal(
-			r.Out.Bytes(),
-			&result,
-		); err != nil || result.Outcome != "notConverged" || result.RolledBack ||
-			len(result.Problems) == 0 {
+			r.Out.Bytes(), &result,
+		); err != nil || result.Outcome != "notConverged" || result.RolledBack || len(result.Problems) == 0 {
 			t.Errorf("result %+v, %v", result, err)
 		}
 		if w.Cluster.Issuer.Spec.ImpersonationProxy.TLS == nil {

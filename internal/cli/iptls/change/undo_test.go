@@ -74,10 +74,7 @@ func TestUndo(t *testing.T) {
 		w.Cluster.Bump()
 		w.Cluster.AfterApply(w.Cluster)
 		runSet(
-			t.Context(),
-			w,
-			func(o *SetOptions) { o.Certificate.ExternalEndpoint = w.Proxy.Endpoint() },
-			"external-endpoint",
+			t.Context(), w, func(o *SetOptions) { o.Certificate.ExternalEndpoint = w.Proxy.Endpoint() }, "external-endpoint",
 		).Check(t, 0)
 		runUndo(t, w, nil).Check(t, 0, "undone", "externalEndpoint")
 		if got := SpecOf(w); got.ExternalEndpoint != endpoint || got.TLS != nil {

@@ -69,8 +69,7 @@ func TestUnsetJSON(t *testing.T) {
 	}
 	if result.Outcome != "unset" || result.Secret.Name != "proxy-tls" || len(result.Addresses) != 1 ||
 		result.Addresses[0].SHA256 == "" ||
-		!result.Certificate.Has(certs.OldClientsBreak) ||
-		!strings.Contains(result.CABundle.String(), plan.GeneratedCAName) {
+		!result.Certificate.Has(certs.OldClientsBreak) || !strings.Contains(result.CABundle.String(), plan.GeneratedCAName) {
 		t.Errorf("got %+v", result)
 	}
 	if strings.Contains(r.Out.String()+r.ErrOut.String(), "PRIVATE KEY") {

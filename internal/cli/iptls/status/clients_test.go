@@ -176,8 +176,7 @@ func TestUsersOfEveryRevision(t *testing.T) {
 			name: "are refused that use an endpoint which does not respond any more",
 			world: func(t *testing.T, w *iptlstest.World) {
 				t.Helper()
-				moved := strings.Replace(w.Cluster.Revisions.Data[serving.RevisionsKey], w.Proxy.URL(),
-					"https://127.0.0.1:1", 1)
+				moved := strings.Replace(w.Cluster.Revisions.Data[serving.RevisionsKey], w.Proxy.URL(), "https://127.0.0.1:1", 1)
 				w.Cluster.Revisions.Data[serving.RevisionsKey] = moved
 				w.RecordSince(t, changed)
 			},

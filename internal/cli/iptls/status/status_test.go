@@ -77,17 +77,9 @@ func TestStatus(t *testing.T) {
 		t.Parallel()
 		w := iptlstest.New(t)
 		r := runStatus(t.Context(), w, nil)
-		r.Check(
-			t,
-			0,
-			"credentialissuer/pinniped-concierge-config: in effect",
-			"a certificate that the agent generates",
-			"renewed by:  the agent itself",
-			w.Proxy.URL(),
-			"89 days left (99%)",
-			"as expected",
-			"(current)    mine      ✓ works",
-		)
+		r.Check(t, 0, "credentialissuer/pinniped-concierge-config: in effect", "a certificate that the agent generates",
+			"renewed by:  the agent itself", w.Proxy.URL(), "89 days left (99%)", "as expected",
+			"(current)    mine      ✓ works")
 		if strings.Contains(r.Out.String(), "▕") || strings.Contains(r.Out.String(), "\x1b") {
 			t.Errorf("drawn although this is no terminal:\n%s", r.Out.String())
 		}
@@ -109,10 +101,8 @@ func TestStatus(t *testing.T) {
 		result := statusOf(t, runStatus(t.Context(), w, asJSON))
 		leaf, _ := certs.ParseBundle(w.Pair.CertPEM)
 		if !result.InEffect || result.Certificate.SHA256 != certs.Fingerprint(leaf[0].Raw) ||
-			result.Certificate.Source != "secret" ||
-			len(result.Addresses) != 1 ||
-			result.Addresses[0].SHA256 != result.Certificate.SHA256 ||
-			!result.RenewedBy.RenewalTime.Equal(next) {
+			result.Certificate.Source != "secret" || len(result.Addresses) != 1 ||
+			result.Addresses[0].SHA256 != result.Certificate.SHA256 || !result.RenewedBy.RenewalTime.Equal(next) {
 			t.Errorf("got %+v", result)
 		}
 		w.Cluster.CertManager.Ready, w.Cluster.CertManager.Message = false, "the order failed"
@@ -127,9 +117,7 @@ func TestStatus(t *testing.T) {
 		w := iptlstest.New(t)
 		runSet(t.Context(), w, func(o *change.SetOptions) { o.Flags.Wait = false }).Check(t, 0)
 		runStatus(
-			t.Context(),
-			w,
-			nil,
+			t.Context(), w, nil,
 		).Check(t, 5, "not in effect", "still publishes another CA bundle", "presents another certificate",
 			"✗ will break: it trusts", "run: pinniped ip-tls check\n")
 	})
@@ -138,14 +126,8 @@ func TestStatus(t *testing.T) {
 		w := iptlstest.New(t)
 		w.Cluster.Issuer.Spec.ImpersonationProxy.ExternalEndpoint = "127.0.0.1:1"
 		w.Cluster.Report("https://127.0.0.1:1", w.Generated.CertPEM())
-		runStatus(
-			t.Context(),
-			w,
-			nil,
-		).Check(
-			t, 5, "127.0.0.1:1 cannot be checked", "127.0.0.1:1   (none)     -       ✗ EndpointUnreachable",
-			"connection refused",
-		)
+		runStatus(t.Context(), w, nil).Check(t, 5, "127.0.0.1:1 cannot be checked",
+			"127.0.0.1:1   (none)     -       ✗ EndpointUnreachable", "connection refused")
 	})
 	t.Run("of an agent that reports an error", func(t *testing.T) {
 		t.Parallel()
@@ -177,9 +159,7 @@ func TestStatus(t *testing.T) {
 			OtherReplicas: []configv1alpha1.OtherReplica{{Name: "agent-x", Message: "KeyMismatch: no"}},
 		}
 		runStatus(
-			t.Context(),
-			w,
-			nil,
+			t.Context(), w, nil,
 		).Check(t, 5, "2 of 3 replicas", "replicas:    2 of 3 serve this certificate", "✗ agent-x: KeyMismatch: no")
 	})
 	t.Run("of replicas that serve the last known good certificate", func(t *testing.T) {
@@ -202,15 +182,10 @@ func TestStatus(t *testing.T) {
 		runSet(t.Context(), w, nil).Check(t, 0)
 		w.Cluster.ReadErr = &discovery.ForbiddenError{Verb: "get", Name: "proxy-tls"}
 		runStatus(
-			t.Context(),
-			w,
-			nil,
+			t.Context(), w, nil,
 		).Check(t, 8, "in effect", "not known:\n", "the certificate in Secret \"pinniped-concierge/proxy-tls\", and who "+
 			"renews it: not permitted to get")
-		if result := statusOf(
-			t,
-			runStatus(t.Context(), w, asJSON),
-		); result.Certificate == nil ||
+		if result := statusOf(t, runStatus(t.Context(), w, asJSON)); result.Certificate == nil ||
 			result.Certificate.Source != "endpoint" {
 			t.Errorf("what is presented is not shown: %+v", result.Certificate)
 		}
@@ -294,20 +269,12 @@ func TestStatusKubeconfigs(t *testing.T) {
 	}
 	other.Contexts["name"] = &clientcmdapi.Context{Cluster: "name"}
 	must.Do(t, clientcmd.WriteToFile(*other, filepath.Join(more, "other-name")))
-	must.Do(t, os.WriteFile(
-		filepath.Join(more, "damaged"),
-		[]byte("<<<<<<< HEAD\nclusters: []\nusers: []\n"),
-		0o600,
-	))
+	must.Do(t, os.WriteFile(filepath.Join(more, "damaged"), []byte("<<<<<<< HEAD\nclusters: []\nusers: []\n"), 0o600))
 	found := map[string]result.FileOutcome{}
 	runStatus(t.Context(), w, func(o *Options) { o.KubeconfigsFrom = []string{more} }).
 		Check(t, 8, "1 of 2 kubeconfigs are broken or will break, and 1 cannot be read")
 	unread := t.TempDir()
-	must.Do(t, os.WriteFile(
-		filepath.Join(unread, "damaged"),
-		[]byte("<<<<<<< A\nclusters: []\nusers: []\n"),
-		0o600,
-	))
+	must.Do(t, os.WriteFile(filepath.Join(unread, "damaged"), []byte("<<<<<<< A\nclusters: []\nusers: []\n"), 0o600))
 	runStatus(t.Context(), w, func(o *Options) { o.KubeconfigsFrom = []string{unread} }).
 		Check(t, 8, "1 of 1 kubeconfigs cannot be read")
 	for _, one := range statusOf(
@@ -336,11 +303,9 @@ func TestStatusKubeconfigs(t *testing.T) {
 	if first := status.Kubeconfigs[0]; first.Path != filepath.Join(dir, "a.yaml") || first.Outcome != "broken" {
 		t.Errorf("the file is %+v", first)
 	}
-	if len(status.Kubeconfigs) != 2 || len(status.Kubeconfigs[1].Entries) != len(want) ||
-		!strings.Contains(
-			strings.Join(status.NotKnown, "\n"),
-			"2 contexts in the kubeconfigs, because they use other endpoints",
-		) {
+	if len(status.Kubeconfigs) != 2 || len(status.Kubeconfigs[1].Entries) != len(want) || !strings.Contains(
+		strings.Join(status.NotKnown, "\n"), "2 contexts in the kubeconfigs, because they use other endpoints",
+	) {
 		t.Errorf("%d files, not known %q", len(status.Kubeconfigs), status.NotKnown)
 	}
 	for name, says := range map[string]string{
@@ -384,22 +349,13 @@ func TestValidity(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			c := &result.CertificateStatus{NotBefore: at.Add(tt.from), NotAfter: at.Add(tt.to)}
-			want := fmt.Sprintf(
-				"%s to %s  %s, %s",
-				c.NotBefore.Format(time.RFC3339),
-				c.NotAfter.Format(time.RFC3339),
-				tt.bar,
-				tt.remains,
-			)
+			want := fmt.Sprintf("%s to %s  %s, %s", c.NotBefore.Format(time.RFC3339), c.NotAfter.Format(time.RFC3339), tt.bar,
+				tt.remains)
 			if got := (&Options{Terminal: true}).validity(c, at); got != want {
 				t.Errorf("got  %s\nwant %s", got, want)
 			}
-			if got := (&Options{Terminal: true, Style: ui.Style{Colour: true}}).validity(
-				c,
-				at,
-			); !strings.Contains(
-				got,
-				"\x1b[",
+			if got := (&Options{Terminal: true, Style: ui.Style{Colour: true}}).validity(c, at); !strings.Contains(
+				got, "\x1b[",
 			) {
 				t.Errorf("without colour: %q", got)
 			}
