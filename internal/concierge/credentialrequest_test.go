@@ -303,10 +303,7 @@ func TestUsersLearnWhyALoginFailed(t *testing.T) {
 		},
 		{"jwt", aJWT, "x", "this is not a JSON Web Token", "NotAToken"},
 		{"jwt", aJWT, token(map[string]any{"exp": 1700000000}), "the token expired at 2023-11-14T22:13:20Z", "Expired"},
-		{
-			"jwt", aJWT, idp.Token(t, idp.Claims("that", nil)), `the token is for another audience, "that"`,
-			"WrongAudience",
-		},
+		{"jwt", aJWT, idp.Token(t, idp.Claims("that", nil)), `the token is for another audience, "that"`, "WrongAudience"},
 		{
 			"jwt", aJWT, issuer.New(t).Token(t, idp.Claims("this", nil)), "the authenticator rejects the token",
 			"no key of the issuer verifies",

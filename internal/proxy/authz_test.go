@@ -64,10 +64,7 @@ func TestDenials(t *testing.T) {
 			"of a resource", "GET", "/api/v1/namespaces/kube-system/pods/x",
 			`pods "x" is forbidden: User "jane" cannot get resource "pods" in API group "" in the namespace "kube-system": ` + by,
 		},
-		{
-			"of a path", "GET", "/healthz/log",
-			`forbidden: User "jane" cannot get path "/healthz/log": ` + by,
-		},
+		{"of a path", "GET", "/healthz/log", `forbidden: User "jane" cannot get path "/healthz/log": ` + by},
 		{
 			"with a reason", "DELETE", "/api/v1/namespaces/d/secrets",
 			`secrets is forbidden: User "jane" cannot deletecollection resource "secrets" in API group "" in the namespace "d": no secrets on Sundays, ` + by,
@@ -251,14 +248,10 @@ func TestReviewCache(t *testing.T) {
 	client := p.as(t, "jane")
 	var all sync.WaitGroup
 	for range 20 {
-		all.Go(func() {
-			p.get(t, client, "/api/v1/nodes", nil).check(t, 200, "want 200")
-		})
+		all.Go(func() { p.get(t, client, "/api/v1/nodes", nil).check(t, 200, "want 200") })
 	}
 	count := func() int { p.api.mu.Lock(); defer p.api.mu.Unlock(); return len(p.api.reviews) }
-	eventually(t, func() bool {
-		return count() > 0 && p.drain.serving.Load() == 20
-	})
+	eventually(t, func() bool { return count() > 0 && p.drain.serving.Load() == 20 })
 	close(release)
 	all.Wait()
 	if got := count(); got != 1 {
@@ -425,9 +418,7 @@ func checkNestedImpersonation(t *testing.T, p *proxy) {
 		refused int
 		message string
 	}{
-		{
-			name: "acts as another user", header: http.Header{"Impersonate-User": {"jane"}}, want: carried("jane"),
-		},
+		{name: "acts as another user", header: http.Header{"Impersonate-User": {"jane"}}, want: carried("jane")},
 		{
 			name: "acts as another user with everything",
 			header: http.Header{

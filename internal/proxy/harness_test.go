@@ -429,9 +429,7 @@ func newStillClock() *stillClock { return &stillClock{start: time.Now()} }
 func (c *stillClock) Step(d time.Duration) { c.ahead.Add(int64(d)) }
 func (c *stillClock) Now() time.Time       { return c.start.Add(time.Duration(c.ahead.Load())) }
 
-func (c *stillClock) Since(then time.Time) time.Duration {
-	return c.Now().Sub(then)
-}
+func (c *stillClock) Since(then time.Time) time.Duration { return c.Now().Sub(then) }
 
 // still sets the proxy's clock.
 func still(c *stillClock) prepare { return func(_ *proxy, o *Options) { o.Clock = c } }

@@ -159,9 +159,7 @@ func TestHostileHTTP2(t *testing.T) {
 		{name: "a path in the authority", fields: from("https", "proxy/smuggled?"), want: 400},
 		{name: "another host", fields: with("host", "other"), want: 200, arrived: aGet},
 		{name: "another scheme", fields: from("file", "proxy")},
-		{
-			name: "CR LF in the scheme", fields: from("https://x\r\nImpersonate-User: root", "proxy"),
-		},
+		{name: "CR LF in the scheme", fields: from("https://x\r\nImpersonate-User: root", "proxy")},
 		{name: "two paths", fields: with(":path", "/smuggled")},
 		{name: "two methods", fields: with(":method", "DELETE")},
 		{name: "a pseudo header after others", fields: append([][2]string{{"x", "y"}}, get...)},

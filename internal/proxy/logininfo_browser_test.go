@@ -38,10 +38,8 @@ func TestPageInBrowser(t *testing.T) {
 		APIGroupSuffix: "pinniped.dev",
 		Logins: []logininfo.Login{
 			{Name: "people", Authenticator: jwt, OIDC: &logininfo.OIDC{
-				KubeconfigOIDC: configv1alpha1.KubeconfigOIDC{
-					ClientID: "my-client", Scopes: []string{"openid", "offline_access"},
-				},
-				Issuer: "https://login.example.com", Audience: "my-client",
+				KubeconfigOIDC: configv1alpha1.KubeconfigOIDC{ClientID: "my-client", Scopes: []string{"openid", "offline_access"}},
+				Issuer:         "https://login.example.com", Audience: "my-client",
 			}},
 			{Name: "robots", Authenticator: hook},
 		},

@@ -45,8 +45,7 @@ func webhookArgs(t *testing.T, deny func(*authorizationv1.ResourceAttributes) bo
 	path := filepath.Join(t.TempDir(), "webhook.kubeconfig")
 	must.Do(t, clientcmd.WriteToFile(*config, path))
 	return []string{
-		"--authorization-mode=Webhook,RBAC",
-		"--authorization-webhook-version=v1",
+		"--authorization-mode=Webhook,RBAC", "--authorization-webhook-version=v1",
 		"--authorization-webhook-config-file=" + path,
 	}
 }
@@ -81,9 +80,7 @@ func (r *realProxy) grant(t *testing.T, who string, verbs []string, names ...str
 	}
 	about := &authorizationv1.ResourceAttributes{Namespace: "default", Verb: verbs[0], Resource: "configmaps", Name: name}
 	r.waitPermitted(t, authorizationv1.SubjectAccessReviewSpec{User: who, ResourceAttributes: about})
-	return func() {
-		must.Do(t, bindings.Delete(t.Context(), who, metav1.DeleteOptions{}))
-	}
+	return func() { must.Do(t, bindings.Delete(t.Context(), who, metav1.DeleteOptions{})) }
 }
 
 // TestRealWiderQuestions uses a real API server whose first authorizer denies some names that RBAC allows. The objects

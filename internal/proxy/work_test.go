@@ -136,9 +136,7 @@ func TestUsersAreQueuedFairly(t *testing.T) {
 			all = append(all, p.begin(t.Context(), client, "GET", fmt.Sprintf("/a-%d", i), nil))
 		}
 	}
-	eventually(t, func() bool {
-		return greedy.Load() == 2*fit && p.waiting(flowcontrol.AccessReview) == 2*(asked-fit)
-	})
+	eventually(t, func() bool { return greedy.Load() == 2*fit && p.waiting(flowcontrol.AccessReview) == 2*(asked-fit) })
 	one := p.begin(t.Context(), p.as(t, "modest"), "GET", "/b", nil)
 	eventually(t, func() bool { return p.waiting(flowcontrol.AccessReview) == 2*(asked-fit)+1 })
 	step <- struct{}{}
@@ -348,10 +346,7 @@ func TestCostlyChains(t *testing.T) {
 		want  int64 // verifications of users' and front proxies' certificates
 	}{
 		{"verifies one certificate once, whatever for", badChain(t, 0, different, time.Now()), 2},
-		{
-			"verifies as many as a client may present once",
-			badChain(t, clienttrust.MaxPresented-1, different, time.Now()), 2,
-		},
+		{"verifies as many as a client may present once", badChain(t, clienttrust.MaxPresented-1, different, time.Now()), 2},
 		{"refuses one more", badChain(t, clienttrust.MaxPresented, different, time.Now()), 0},
 		{"refuses twenty", badChain(t, 20, different, time.Now()), 0},
 		{"takes two of one name", badChain(t, 2, same, time.Now()), 2},
@@ -402,9 +397,7 @@ func TestVerificationsAreQueued(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range 40 {
 		certificate := clientCertificate(t, p.signerCA, fmt.Sprintf("user-%d", i))
-		all.Go(func() {
-			p.get(t, p.client(t, certificate), "/a", nil).check(t, 200, "want 200")
-		})
+		all.Go(func() { p.get(t, p.client(t, certificate), "/a", nil).check(t, 200, "want 200") })
 	}
 	all.Wait()
 	if got := p.begun(flowcontrol.Certificate); got != 40 {

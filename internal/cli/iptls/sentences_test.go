@@ -230,18 +230,15 @@ func decisions(t *testing.T) map[string]decision {
 		}},
 		{"set of no Secret", fresh, []command{func(s *session.Session) factory.Command { return set(s, "nothing") }}},
 		{
-			"set of another name",
-			with(otherName),
+			"set of another name", with(otherName),
 			[]command{func(s *session.Session) factory.Command { return set(s, "proxy-tls") }},
 		},
 		{
-			"set of another name, allowed",
-			with(otherName),
+			"set of another name, allowed", with(otherName),
 			[]command{func(s *session.Session) factory.Command { return set(s, "proxy-tls", "NameNotCovered") }},
 		},
 		{
-			"set of another CA",
-			with(otherCA),
+			"set of another CA", with(otherCA),
 			[]command{func(s *session.Session) factory.Command { return set(s, "proxy-tls") }},
 		},
 		{"set of another CA, allowed", with(otherCA), []command{
@@ -257,17 +254,14 @@ func decisions(t *testing.T) map[string]decision {
 			w.Cluster.AfterApply = func(*iptlstest.Cluster) { fails(w, configv1alpha1.ReasonErrorDuringSetup) }
 		}), []command{func(s *session.Session) factory.Command { s.Timeout = short; return set(s, "proxy-tls") }}},
 		{
-			"set of another namespace",
-			fresh,
+			"set of another namespace", fresh,
 			[]command{func(s *session.Session) factory.Command { return set(s, "shared/proxy-tls") }},
 		},
 		{"unset and undo", external, []command{
 			func(s *session.Session) factory.Command { return &change.UnsetOptions{Session: s, Flags: flags()} },
 			func(s *session.Session) factory.Command { return &change.UndoOptions{Session: s, Flags: flags()} },
 		}},
-		{"set of the next CA", next, []command{
-			func(s *session.Session) factory.Command { return set(s, "next-tls") },
-		}},
+		{"set of the next CA", next, []command{func(s *session.Session) factory.Command { return set(s, "next-tls") }}},
 		{"status", external, []command{look}},
 		{
 			"status of a failure",

@@ -125,9 +125,7 @@ func TestSetIdentity(t *testing.T) {
 // TestPreventBlindForwarding tests the RoundTripper, the last line of defense, without the filters before it.
 func TestPreventBlindForwarding(t *testing.T) {
 	t.Parallel()
-	sent := roundTrip(func(*http.Request) (*http.Response, error) {
-		return nil, fmt.Errorf("a request was sent")
-	})
+	sent := roundTrip(func(*http.Request) (*http.Response, error) { return nil, fmt.Errorf("a request was sent") })
 	for name, req := range map[string]*http.Request{
 		"no state": {Header: http.Header{}},
 		"no user":  (&http.Request{Header: http.Header{}}).WithContext(request.With(t.Context(), &request.State{})),

@@ -70,9 +70,7 @@ func TestSmallBodiesCanBeSentAgain(t *testing.T) {
 		})
 	}
 	for name, announced := range map[string]int64{"a short one": 10, "a long one": listener.MaxHeldBody + 10} {
-		req := &http.Request{
-			Header: http.Header{}, ContentLength: announced, Body: io.NopCloser(strings.NewReader("short")),
-		}
+		req := &http.Request{Header: http.Header{}, ContentLength: announced, Body: io.NopCloser(strings.NewReader("short"))}
 		if _, err := holdBody(req, inTime{}); err == nil {
 			t.Errorf("%s: want the client's body to blame", name)
 		}

@@ -125,9 +125,7 @@ func TestResponsesThatEndWithTheConnection(t *testing.T) {
 // TestHeadsWithoutAnEnd checks the limit of what a server may send before its response.
 func TestHeadsWithoutAnEnd(t *testing.T) {
 	t.Parallel()
-	for name, start := range map[string]string{
-		"one field": "HTTP/1.1 200 OK\r\nX: ", "many responses": "",
-	} {
+	for name, start := range map[string]string{"one field": "HTTP/1.1 200 OK\r\nX: ", "many responses": ""} {
 		s := serve(t, func(_ int64, conn net.Conn, read *bufio.Reader) {
 			_, _ = http.ReadRequest(read)
 			piece := strings.Repeat("x", 1<<16)

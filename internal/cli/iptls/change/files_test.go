@@ -121,9 +121,7 @@ func TestSetFromFiles(t *testing.T) {
 		r := runSet(t.Context(), w, func(o *SetOptions) {
 			o.Cert, o.Key, o.Certificate.SystemRoots = cert, key, true
 			// The Company CA is not in the system roots.
-			o.Certificate.Allow, o.Flags.Wait = []string{
-				"BundleDoesNotVerify", "ChainIncomplete", "OldClientsBreak",
-			}, false
+			o.Certificate.Allow, o.Flags.Wait = []string{"BundleDoesNotVerify", "ChainIncomplete", "OldClientsBreak"}, false
 		})
 		r.Check(t, 0, "configured", "CA bundle: none: clients use their system roots", "secret/proxy-tls ca.crt")
 		if got := w.Cluster.TLSSecret.Data["ca.crt"]; len(got) > 0 {
@@ -391,9 +389,7 @@ func TestSetFromFilesNoticesChanges(t *testing.T) {
 		cert, key := pemFiles(t, w.Pair)
 		w.Cluster.TLSSecret = nil
 		runSet(ctx, w, func(o *SetOptions) {
-			o.Cert, o.Key, o.Certificate.Allow = cert, key, []string{
-				"BundleDoesNotVerify", "ChainIncomplete", "OldClientsBreak",
-			}
+			o.Cert, o.Key, o.Certificate.Allow = cert, key, []string{"BundleDoesNotVerify", "ChainIncomplete", "OldClientsBreak"}
 		}).Check(t, 130, `Secret "proxy-tls" and the CredentialIssuer have changed`)
 		w.SecretHas(t, w.Pair)
 		if tls := w.Cluster.Issuer.Spec.ImpersonationProxy.TLS; tls == nil || tls.SecretName != "proxy-tls" {

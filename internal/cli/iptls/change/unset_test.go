@@ -84,10 +84,7 @@ func TestUnsetOldClients(t *testing.T) {
 		change func(*iptlstest.World)
 		says   string // empty: no client breaks
 	}{
-		{
-			name: "names the CA that is no longer published", change: func(*iptlstest.World) {},
-			says: `trust "Company CA"`,
-		},
+		{name: "names the CA that is no longer published", change: func(*iptlstest.World) {}, says: `trust "Company CA"`},
 		{name: "is silent when the agent's CA was published as well", change: func(w *iptlstest.World) {
 			w.Cluster.Report(w.Proxy.URL(), append(w.CA.CertPEM(), w.Generated.CertPEM()...))
 		}},

@@ -185,11 +185,9 @@ func TestUsersOfEveryRevision(t *testing.T) {
 			next: "pinniped get kubeconfig",
 		},
 		{
-			name: "get no answer while the API server stands still",
-			world: func(_ *testing.T, w *iptlstest.World) {
-				w.Proxy.Answer(0)
-			},
-			exit: 5, state: result.UsersAllRefused, code: codeNoResponse, says: "no user gets a response (127.0.0.1:",
+			name:  "get no answer while the API server stands still",
+			world: func(_ *testing.T, w *iptlstest.World) { w.Proxy.Answer(0) },
+			exit:  5, state: result.UsersAllRefused, code: codeNoResponse, says: "no user gets a response (127.0.0.1:",
 			next: "kubectl get --raw=/readyz",
 		},
 		{

@@ -246,9 +246,7 @@ func TestStatusKubeconfigs(t *testing.T) {
 			Command:         "/does/not/run",
 			InteractiveMode: "Never",
 			Args: []string{
-				"login",
-				"static",
-				"--concierge-endpoint=" + w.Proxy.URL(),
+				"login", "static", "--concierge-endpoint=" + w.Proxy.URL(),
 				"--concierge-ca-bundle-data=" + base64.StdEncoding.EncodeToString(old.CertPEM()),
 			},
 		},
