@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -29,6 +28,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/testkit/issuer"
 	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/same"
 )
 
 var testReference = corev1.TypedLocalObjectReference{
@@ -145,9 +145,7 @@ func TestTokenCredentialRequest(t *testing.T) {
 				ObjectMeta: metav1.ObjectMeta{Name: "given"},
 				Spec:       loginv1alpha1.TokenCredentialRequestSpec{Token: "very-secret", Authenticator: testReference},
 			}, nil, &metav1.CreateOptions{}))(t)
-			if diff := cmp.Diff(runtime.Object(test.want), got); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			same.Values(t, "", runtime.Object(test.want), got)
 			wantEnded := loginDone
 			switch {
 			case test.want == failed && strings.Contains(strings.Join(test.log, " "), "Unexpected Error"):
@@ -160,12 +158,8 @@ func TestTokenCredentialRequest(t *testing.T) {
 					t.Errorf("counted %d logins with result %d, and it ended with %d", got, how, wantEnded)
 				}
 			}
-			if diff := cmp.Diff([]string{"webhook/very-secret"}, test.result.asked); diff != "" {
-				t.Errorf("asked (-want +got):\n%s", diff)
-			}
-			if diff := cmp.Diff(test.issued, test.signer.issued); diff != "" {
-				t.Errorf("issued (-want +got):\n%s", diff)
-			}
+			same.Values(t, "asked", []string{"webhook/very-secret"}, test.result.asked)
+			same.Values(t, "issued", test.issued, test.signer.issued)
 			for _, want := range append(test.log, "tokenID", tokenID("very-secret"), "auditEvent") {
 				if !strings.Contains(log.String(), want) {
 					t.Errorf("want %q in the log:\n%s", want, log.String())
@@ -360,9 +354,7 @@ func TestCredentialLifetime(t *testing.T) {
 	must.Get(storage.Create(t.Context(), &loginv1alpha1.TokenCredentialRequest{
 		Spec: loginv1alpha1.TokenCredentialRequestSpec{Token: "t", Authenticator: testReference},
 	}, nil, nil))(t)
-	if diff := cmp.Diff([]any{"ann", []string(nil), []string(nil), 12 * time.Hour}, signer.issued); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	same.Values(t, "", []any{"ann", []string(nil), []string(nil), 12 * time.Hour}, signer.issued)
 }
 
 // TestCertificatesFitTheHandshake has users with so many groups that the proxy would end the handshake with their

@@ -16,7 +16,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -31,6 +30,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/same"
 )
 
 // flood is a handler with login limits whose logins wait until release is closed.
@@ -201,9 +201,7 @@ func TestSourceOfALogin(t *testing.T) {
 				req.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{{}}}
 			}
 			req.Header["X-Forwarded-For"] = test.forwarded
-			if diff := cmp.Diff(test.want, source(req)); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			same.Values(t, "", test.want, source(req))
 		})
 	}
 }
@@ -350,9 +348,7 @@ func TestWhoSigns(t *testing.T) {
 			if test.asksCluster {
 				asked = []certs.ClientIdentity{ann}
 			}
-			if diff := cmp.Diff(asked, cluster.asked); diff != "" {
-				t.Errorf("the cluster was asked for (-want +got):\n%s", diff)
-			}
+			same.Values(t, "the cluster was asked for", asked, cluster.asked)
 			if got := strings.Join(warnings, ";"); !strings.Contains(got, test.warns) || test.warns == "" && got != "" {
 				t.Errorf("want a warning with %q, got %q", test.warns, got)
 			}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/identity"
 	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/same"
 )
 
 // auditFile is the output of an audit log.
@@ -191,9 +192,7 @@ func TestAuditLog(t *testing.T) {
 			for _, one := range file.events(t, len(test.want)) {
 				got = append(got, event(one))
 			}
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			same.Values(t, "", test.want, got)
 			for _, token := range []string{secret, upstreamToken, agentToken} {
 				if strings.Contains(file.String(), token) {
 					t.Errorf("there is a token in the log: %s", file)

@@ -19,6 +19,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/identity"
 	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/same"
 )
 
 const aConfigMap = "/api/v1/namespaces/d/configmaps/one"
@@ -82,9 +83,7 @@ func TestDenials(t *testing.T) {
 				status.Kind != "Status" {
 				t.Errorf("want a Status with 403, got %d: %s", got.Code, got.Body)
 			}
-			if diff := cmp.Diff(test.want, status.Message); diff != "" {
-				t.Errorf("message (-want +got):\n%s", diff)
-			}
+			same.Values(t, "message", test.want, status.Message)
 		})
 	}
 	p.api.checkNothingSent(t)
@@ -199,9 +198,7 @@ func TestReviewsSayEverything(t *testing.T) {
 		return one
 	}
 	want := []authorizationv1.SubjectAccessReviewSpec{ofAll(one), one, ofAll(two), two}
-	if diff := cmp.Diff(want, p.api.reviews); diff != "" {
-		t.Errorf("reviews (-want +got):\n%s", diff)
-	}
+	same.Values(t, "reviews", want, p.api.reviews)
 }
 
 // TestLongSelectors sends selectors that take long to parse. The proxy does not parse them, and asks about everything

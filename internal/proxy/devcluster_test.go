@@ -29,6 +29,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/same"
 )
 
 const (
@@ -221,9 +222,7 @@ func TestRealAPIServer(t *testing.T) {
 		if len(original) != 1 || json.Unmarshal([]byte(original[0]), &info) != nil {
 			t.Fatalf("want the original user as JSON, got %q", original)
 		}
-		if diff := cmp.Diff(whoAmI(t, r.cluster.AdminConfig()), info); diff != "" {
-			t.Errorf("original user (-want +got):\n%s", diff)
-		}
+		same.Values(t, "original user", whoAmI(t, r.cluster.AdminConfig()), info)
 	})
 
 	t.Run("extra keys with capitals arrive as they are", func(t *testing.T) {

@@ -8,9 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/same"
 )
 
 const (
@@ -331,7 +330,5 @@ func checkArrived(t *testing.T, want []string, all []*recorded) {
 			arrived = append(arrived, fmt.Sprintf("%s %s %s", one.Method, one.URI, one.Body))
 		}
 	}
-	if diff := cmp.Diff(want, arrived); diff != "" {
-		t.Errorf("requests at the API server (-want +got):\n%s", diff)
-	}
+	same.Values(t, "requests at the API server", want, arrived)
 }

@@ -330,7 +330,7 @@ func badChain(t *testing.T, intermediates int, subject func(i int) string, notBe
 }
 
 func different(i int) string { return fmt.Sprint("ca-", i) }
-func same(int) string        { return "unknown" }
+func alike(int) string       { return "unknown" }
 
 // TestCostlyChains presents certificates that are costly to verify. They are refused without verification; others are
 // verified once.
@@ -349,8 +349,8 @@ func TestCostlyChains(t *testing.T) {
 		{"verifies as many as a client may present once", badChain(t, clienttrust.MaxPresented-1, different, time.Now()), 2},
 		{"refuses one more", badChain(t, clienttrust.MaxPresented, different, time.Now()), 0},
 		{"refuses twenty", badChain(t, 20, different, time.Now()), 0},
-		{"takes two of one name", badChain(t, 2, same, time.Now()), 2},
-		{"refuses three of one name", badChain(t, 3, same, time.Now()), 0},
+		{"takes two of one name", badChain(t, 2, alike, time.Now()), 2},
+		{"refuses three of one name", badChain(t, 3, alike, time.Now()), 0},
 	} {
 		before := p.begun(flowcontrol.Certificate)
 		for range 10 {

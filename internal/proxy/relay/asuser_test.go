@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"golang.org/x/net/http/httpguts"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/same"
 )
 
 func named(name string, groups ...string) user.Info {
@@ -115,9 +115,7 @@ func TestSetIdentity(t *testing.T) {
 				return
 			}
 			must.Do(t, err)
-			if diff := cmp.Diff(test.want, got, cmpopts.EquateEmpty()); diff != "" {
-				t.Errorf("headers (-want +got):\n%s", diff)
-			}
+			same.Values(t, "headers", test.want, got, cmpopts.EquateEmpty())
 		})
 	}
 }
@@ -198,8 +196,6 @@ func FuzzSetIdentity(f *testing.F) {
 				got.Extra[decodeExtraKey(t, header)] = values
 			}
 		}
-		if diff := cmp.Diff(who, got); diff != "" {
-			t.Errorf("identity (-want +got):\n%s", diff)
-		}
+		same.Values(t, "identity", who, got)
 	})
 }

@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
@@ -21,6 +19,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/iptlstest"
 	"github.com/pinniped-toolkit/pinniped/test/sessiontest"
 	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/same"
 )
 
 func TestSet(t *testing.T) {
@@ -46,15 +45,10 @@ func TestSet(t *testing.T) {
 			}}},
 		},
 	}
-	if diff := cmp.Diff(want, w.Cluster.WithoutRecords()); diff != "" {
-		t.Errorf("applied (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff(
+	same.Values(t, "applied", want, w.Cluster.WithoutRecords())
+	same.Values(t, "options",
 		[]discovery.ApplyOptions{{FieldManager: "pinniped-cli", Force: true}, {FieldManager: "pinniped-cli"}},
-		w.Cluster.Options,
-	); diff != "" {
-		t.Errorf("options (-want +got):\n%s", diff)
-	}
+		w.Cluster.Options)
 
 	second := runSet(t.Context(), w, nil)
 	second.Check(t, 0, "credentialissuer/pinniped-concierge-config unchanged")

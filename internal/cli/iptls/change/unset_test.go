@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
@@ -18,6 +17,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/iptlstest"
 	"github.com/pinniped-toolkit/pinniped/test/sessiontest"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/same"
 )
 
 func runUnset(t *testing.T, w *iptlstest.World, change func(*UnsetOptions)) *iptlstest.Run {
@@ -44,12 +44,8 @@ func TestUnset(t *testing.T) {
 		"metadata": map[string]any{"resourceVersion": "2"},
 		"spec":     map[string]any{"impersonationProxy": map[string]any{"tls": nil}},
 	}}
-	if diff := cmp.Diff(want, w.Cluster.WithoutRecords()); diff != "" {
-		t.Errorf("patched (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff([]discovery.ApplyOptions{{FieldManager: "pinniped-cli"}}, w.Cluster.Options); diff != "" {
-		t.Errorf("options (-want +got):\n%s", diff)
-	}
+	same.Values(t, "patched", want, w.Cluster.WithoutRecords())
+	same.Values(t, "options", []discovery.ApplyOptions{{FieldManager: "pinniped-cli"}}, w.Cluster.Options)
 	second := runUnset(t, w, nil)
 	second.Check(t, 0, "credentialissuer/pinniped-concierge-config unchanged")
 	if len(w.Cluster.Applied) != 1 || strings.Contains(second.ErrOut.String(), "OldClientsBreak") {

@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
@@ -28,6 +27,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/iptlstest"
 	"github.com/pinniped-toolkit/pinniped/test/sessiontest"
 	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/same"
 )
 
 // kubeconfigOf returns a kubeconfig for server, with a context for each CA bundle, named by its key.
@@ -280,9 +280,8 @@ func TestStatusKubeconfigs(t *testing.T) {
 	).Kubeconfigs {
 		found[filepath.Base(one.Path)] = one.Outcome
 	}
-	if diff := cmp.Diff(map[string]result.FileOutcome{"other-name": "broken", "damaged": "notKnown"}, found); diff != "" {
-		t.Errorf("another name of the proxy, and a file that cannot be read (-want +got):\n%s", diff)
-	}
+	same.Values(t, "another name of the proxy, and a file that cannot be read",
+		map[string]result.FileOutcome{"other-name": "broken", "damaged": "notKnown"}, found)
 
 	r := runStatus(t.Context(), w, func(o *Options) { o.Session.Output, o.KubeconfigsFrom = "json", []string{dir} })
 	r.Check(t, 8, "2 of 2 kubeconfigs are broken or will break")
@@ -295,9 +294,7 @@ func TestStatusKubeconfigs(t *testing.T) {
 		"1-same": "works", "2-part": "outdated", "3-more": "outdated", "4-old": "broken", "5-none": "broken",
 		"6-insecure": "works", "8-plugin": "broken", "8-script": "notKnown", "9-file": "broken",
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("verdicts (-want +got):\n%s", diff)
-	}
+	same.Values(t, "verdicts", want, got)
 	if first := status.Kubeconfigs[0]; first.Path != filepath.Join(dir, "a.yaml") || first.Outcome != "broken" {
 		t.Errorf("the file is %+v", first)
 	}
