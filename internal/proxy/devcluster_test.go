@@ -251,9 +251,8 @@ func TestRealAPIServer(t *testing.T) {
 				}
 				original := strings.Join(event.ImpersonatedUser.Extra[relay.OriginalUserExtraKey], "")
 				if event.User.Username == "system:serviceaccount:"+agentNamespace+":"+proxyAccount &&
-					event.ImpersonatedUser.Username == "joe" && strings.Contains(
-					original, whoAmI(t, r.cluster.AdminConfig()).Username,
-				) {
+					event.ImpersonatedUser.Username == "joe" &&
+					strings.Contains(original, whoAmI(t, r.cluster.AdminConfig()).Username) {
 					return true
 				}
 			}

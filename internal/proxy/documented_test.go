@@ -67,9 +67,8 @@ func TestLimitsAreDocumented(t *testing.T) {
 			t.Errorf("docs/reference/agent.md has no row %q", row)
 		}
 	}
-	if text := fmt.Sprintf("it is unread for %d ms and", aheadAfter.Milliseconds()); !strings.Contains(
-		string(content), text,
-	) {
+	text := fmt.Sprintf("it is unread for %d ms and", aheadAfter.Milliseconds())
+	if !strings.Contains(string(content), text) {
 		t.Errorf("docs/reference/agent.md does not say %q", text)
 	}
 }

@@ -142,9 +142,8 @@ func TestEverybodyIsNextSoon(t *testing.T) {
 	t.Parallel()
 	a := standard()
 	ask := func(who flowcontrol.Flow, seats int, subFlowQueue any) *flowcontrol.Permit {
-		return must.Get(a.Enqueue(who, flowcontrol.Cost{Resource: flowcontrol.Forward, Seats: seats, SubFlow: subFlowQueue}))(
-			t,
-		)
+		cost := flowcontrol.Cost{Resource: flowcontrol.Forward, Seats: seats, SubFlow: subFlowQueue}
+		return must.Get(a.Enqueue(who, cost))(t)
 	}
 	var greedy []*flowcontrol.Permit
 	for range 1000 {

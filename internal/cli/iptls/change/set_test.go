@@ -101,9 +101,8 @@ func TestSetBundleFromStdin(t *testing.T) {
 		o.Certificate.CABundle, o.Session.In = "-", strings.NewReader(string(w.CA.CertPEM()))
 	}, "ca-bundle")
 	r.Check(t, 0, "configured")
-	if got := w.Cluster.Issuer.Spec.ImpersonationProxy.TLS.CertificateAuthorityData; !plan.SameBase64(
-		got, w.CA.CertPEM(),
-	) {
+	got := w.Cluster.Issuer.Spec.ImpersonationProxy.TLS.CertificateAuthorityData
+	if !plan.SameBase64(got, w.CA.CertPEM()) {
 		t.Errorf("certificateAuthorityData is %q", got)
 	}
 }
@@ -338,9 +337,8 @@ func TestSetNotConverged(t *testing.T) {
 		})
 		r.Check(t, 5, "--no-rollback")
 		var result Result
-		if err := json.Unmarshal(
-			r.Out.Bytes(), &result,
-		); err != nil || result.Outcome != "notConverged" || result.RolledBack || len(result.Problems) == 0 {
+		if err := json.Unmarshal(r.Out.Bytes(), &result); err != nil || result.Outcome != "notConverged" ||
+			result.RolledBack || len(result.Problems) == 0 {
 			t.Errorf("result %+v, %v", result, err)
 		}
 		if w.Cluster.Issuer.Spec.ImpersonationProxy.TLS == nil {

@@ -116,9 +116,8 @@ func TestStatus(t *testing.T) {
 		t.Parallel()
 		w := iptlstest.New(t)
 		runSet(t.Context(), w, func(o *change.SetOptions) { o.Flags.Wait = false }).Check(t, 0)
-		runStatus(
-			t.Context(), w, nil,
-		).Check(t, 5, "not in effect", "still publishes another CA bundle", "presents another certificate",
+		r := runStatus(t.Context(), w, nil)
+		r.Check(t, 5, "not in effect", "still publishes another CA bundle", "presents another certificate",
 			"✗ will break: it trusts", "run: pinniped ip-tls check\n")
 	})
 	t.Run("of an endpoint that does not respond", func(t *testing.T) {
@@ -158,9 +157,8 @@ func TestStatus(t *testing.T) {
 			Source: configv1alpha1.ServingCertificateGenerated, Replicas: 3, ServingReplicas: 2,
 			OtherReplicas: []configv1alpha1.OtherReplica{{Name: "agent-x", Message: "KeyMismatch: no"}},
 		}
-		runStatus(
-			t.Context(), w, nil,
-		).Check(t, 5, "2 of 3 replicas", "replicas:    2 of 3 serve this certificate", "✗ agent-x: KeyMismatch: no")
+		r := runStatus(t.Context(), w, nil)
+		r.Check(t, 5, "2 of 3 replicas", "replicas:    2 of 3 serve this certificate", "✗ agent-x: KeyMismatch: no")
 	})
 	t.Run("of replicas that serve the last known good certificate", func(t *testing.T) {
 		t.Parallel()
@@ -181,9 +179,8 @@ func TestStatus(t *testing.T) {
 		w.Obey(t)
 		runSet(t.Context(), w, nil).Check(t, 0)
 		w.Cluster.ReadErr = &discovery.ForbiddenError{Verb: "get", Name: "proxy-tls"}
-		runStatus(
-			t.Context(), w, nil,
-		).Check(t, 8, "in effect", "not known:\n", "the certificate in Secret \"pinniped-concierge/proxy-tls\", and who "+
+		r := runStatus(t.Context(), w, nil)
+		r.Check(t, 8, "in effect", "not known:\n", "the certificate in Secret \"pinniped-concierge/proxy-tls\", and who "+
 			"renews it: not permitted to get")
 		if result := statusOf(t, runStatus(t.Context(), w, asJSON)); result.Certificate == nil ||
 			result.Certificate.Source != "endpoint" {
@@ -298,9 +295,9 @@ func TestStatusKubeconfigs(t *testing.T) {
 	if first := status.Kubeconfigs[0]; first.Path != filepath.Join(dir, "a.yaml") || first.Outcome != "broken" {
 		t.Errorf("the file is %+v", first)
 	}
-	if len(status.Kubeconfigs) != 2 || len(status.Kubeconfigs[1].Entries) != len(want) || !strings.Contains(
-		strings.Join(status.NotKnown, "\n"), "2 contexts in the kubeconfigs, because they use other endpoints",
-	) {
+	const unknown = "2 contexts in the kubeconfigs, because they use other endpoints"
+	if len(status.Kubeconfigs) != 2 || len(status.Kubeconfigs[1].Entries) != len(want) ||
+		!strings.Contains(strings.Join(status.NotKnown, "\n"), unknown) {
 		t.Errorf("%d files, not known %q", len(status.Kubeconfigs), status.NotKnown)
 	}
 	for name, says := range map[string]string{
@@ -349,9 +346,8 @@ func TestValidity(t *testing.T) {
 			if got := (&Options{Terminal: true}).validity(c, at); got != want {
 				t.Errorf("got  %s\nwant %s", got, want)
 			}
-			if got := (&Options{Terminal: true, Style: ui.Style{Colour: true}}).validity(c, at); !strings.Contains(
-				got, "\x1b[",
-			) {
+			coloured := Options{Terminal: true, Style: ui.Style{Colour: true}}
+			if got := coloured.validity(c, at); !strings.Contains(got, "\x1b[") {
 				t.Errorf("without colour: %q", got)
 			}
 		})
