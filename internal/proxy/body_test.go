@@ -100,7 +100,8 @@ func TestBodyTimeoutIsForBodies(t *testing.T) {
 			} {
 				t.Run(path, func(t *testing.T) {
 					req := must.Get(http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+p.address+path, body))(t)
-					res := must.Get(client.Do(req))(t)
+					res, err := client.Do(req)
+					must.Do(t, err)
 					defer func() { _ = res.Body.Close() }()
 					text, err := io.ReadAll(res.Body)
 					if err != nil || res.StatusCode != http.StatusOK || string(text) != "hello" || res.Proto != protocol {

@@ -312,7 +312,8 @@ type live struct{ *http.Response }
 func (p *proxy) open(ctx context.Context, t *testing.T, client *http.Client, path string) live {
 	t.Helper()
 	req := must.Get(http.NewRequestWithContext(ctx, http.MethodGet, "https://"+p.address+path, nil))(t)
-	res := must.Get(client.Do(req))(t)
+	res, err := client.Do(req)
+	must.Do(t, err)
 	t.Cleanup(func() { _ = res.Body.Close() })
 	return live{res}
 }
@@ -396,7 +397,8 @@ func (p *proxy) exchange(t *testing.T, certificate *tls.Certificate, request str
 // readResponse reads a response over HTTP/1.1. It has no body if it switches protocols.
 func readResponse(t *testing.T, from *bufio.Reader) response {
 	t.Helper()
-	res := must.Get(http.ReadResponse(from, nil))(t)
+	res, err := http.ReadResponse(from, nil)
+	must.Do(t, err)
 	return must.Get(readAll(res))(t)
 }
 

@@ -246,7 +246,8 @@ func TestHostileHTTP1(t *testing.T) {
 				t.Run(test.name, func(t *testing.T) {
 					before := len(p.api.requests())
 					conn := p.raw(t, jane, test.request)
-					res := must.Get(http.ReadResponse(bufio.NewReader(conn), nil))(t)
+					res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+					must.Do(t, err)
 					_ = res.Body.Close()
 					if res.StatusCode != test.want {
 						t.Errorf("want %d, got %d", test.want, res.StatusCode)

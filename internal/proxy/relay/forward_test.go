@@ -88,7 +88,8 @@ func TestFlowSchemaHeaderOfARealAPIServer(t *testing.T) {
 	} {
 		client := must.Get(rest.HTTPClientFor(test.config))(t)
 		request := must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet, config.Host+test.path, nil))(t)
-		response := must.Get(client.Do(request))(t)
+		response, err := client.Do(request)
+		must.Do(t, err)
 		_ = response.Body.Close()
 		if set := response.Header.Get(flowSchemaHeader) != ""; response.StatusCode != test.code || set != test.set {
 			t.Errorf("%s: %s, header set: %v, want %d, %v", test.name, response.Status, set, test.code, test.set)

@@ -210,7 +210,8 @@ func TestContextsMayEndAfterTheResponse(t *testing.T) {
 	s := serve(t, respondWith(ok))
 	for range 20 {
 		ctx, leave := context.WithCancel(t.Context())
-		res := must.Get(s.RoundTrip(newRequest(ctx, t, http.MethodGet, nil)))(t)
+		res, err := s.RoundTrip(newRequest(ctx, t, http.MethodGet, nil))
+		must.Do(t, err)
 		must.Get(io.ReadAll(res.Body))(t)
 		leave()
 		_ = res.Body.Close()

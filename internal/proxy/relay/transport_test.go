@@ -151,7 +151,9 @@ func withStream(t *testing.T, upgrade string, test func(api *memory, open func()
 			if upgrade != "" {
 				req.Header = http.Header{"Connection": {"Upgrade"}, "Upgrade": {upgrade}}
 			}
-			return must.Get(up.RoundTrip(req))(t)
+			res, err := up.RoundTrip(req)
+			must.Do(t, err)
+			return res
 		})
 		up.Close()
 		close(api.accepted)
