@@ -295,15 +295,13 @@ func TestWhoSigns(t *testing.T) {
 	const group = "login.concierge.pinniped.dev"
 	refused := fmt.Errorf("%w: Denied", signer.ErrRefused)
 	for _, test := range []struct {
-		name        string
-		at          string // the API group of the proxy through which the login goes
-		noCluster   bool
-		clusterErr  error
-		agentErr    error
-		want        string
-		asksCluster bool
-		warns       string
-		says        string
+		name                 string
+		at                   string // the API group of the proxy through which the login goes
+		noCluster            bool
+		clusterErr, agentErr error
+		want                 string
+		asksCluster          bool
+		warns, says          string
 	}{
 		{name: "the cluster, for a login at the API server", want: signedByCluster, asksCluster: true},
 		{name: "the agent, for a login at the proxy", at: group, want: signedByAgent},

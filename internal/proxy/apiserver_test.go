@@ -54,8 +54,7 @@ type apiServer struct {
 // recorded is a request as it arrived.
 type recorded struct {
 	Method, URI, Host, Proto string
-	Header                   http.Header
-	Trailer                  http.Header
+	Header, Trailer          http.Header
 	Body                     string
 	Broken                   bool // the body broke off
 }

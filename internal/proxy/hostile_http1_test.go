@@ -271,9 +271,8 @@ func TestNothingIsReadAfterADoubtfulEnd(t *testing.T) {
 	const more = "GET /smuggled HTTP/1.1\nHost: proxy\n\n"
 	const clte = "Content-Length: 6\nTransfer-Encoding: chunked\n\n0\n\n"
 	for _, test := range []struct {
-		name    string
-		request string
-		early   bool // the API server sends something before its response
+		name, request string
+		early         bool // the API server sends something before its response
 	}{
 		{name: "CL.TE", request: aPost + clte},
 		{name: "TE.CL", request: aChunkedPost + "Content-Length: 50\n\n2\n{}\n0\n\n"},

@@ -103,10 +103,9 @@ func TestSlowBodiesHoldNothingAtTheAPIServer(t *testing.T) {
 	const create = "POST /api/v1/namespaces/d/configmaps HTTP/1.1\nHost: x\n"
 	large := strings.Repeat("x", listener.MaxHeldBody)
 	for _, test := range []struct {
-		name  string
-		first string // and the rest of the first part
-		rest  string
-		want  string
+		name       string
+		first      string // and the rest of the first part
+		rest, want string
 	}{
 		{"a length", create + "Content-Length: 5\n\nhell", "o", "hello"},
 		{"a length, when the client waits for 100 Continue", create + "Expect: 100-continue\nContent-Length: 5\n\nhell", "o", "hello"},

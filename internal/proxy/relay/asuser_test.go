@@ -28,11 +28,10 @@ func withExtra(key, value string) user.Info {
 func TestSetIdentity(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
-		name     string
-		user     user.Info
-		original user.Info
-		want     http.Header
-		refused  string
+		name           string
+		user, original user.Info
+		want           http.Header
+		refused        string
 	}{
 		{
 			name: "writes name, UID, groups and extras",

@@ -20,11 +20,10 @@ func TestSmallBodiesCanBeSentAgain(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", listener.MaxHeldBody+1)
 	for _, test := range []struct {
-		name    string
-		body    string
-		unknown bool // of unknown length
-		expect  string
-		want    bool
+		name, body string
+		unknown    bool // of unknown length
+		expect     string
+		want       bool
 	}{
 		{name: "a small one can", body: "hello", want: true},
 		{name: "the largest that is held can", body: long[1:], want: true},

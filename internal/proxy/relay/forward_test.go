@@ -23,11 +23,9 @@ func TestUpstreamStatus(t *testing.T) {
 	t.Parallel()
 	dial := &net.OpError{Op: "dial", Err: errors.New("connection refused")}
 	for _, test := range []struct {
-		name   string
-		method string
-		err    error
-		code   int32
-		retry  int32
+		name, method string
+		err          error
+		code, retry  int32
 
 		problem string
 	}{

@@ -22,11 +22,10 @@ import (
 // server runs the behavior that a test defines for each TLS connection.
 type server struct {
 	*HTTP1
-	address string
-	tls     *tls.Config
-	conns   atomic.Int64
-	resumed atomic.Int64
-	wrap    func(net.Conn) net.Conn // of the client's side; nil for none
+	address        string
+	tls            *tls.Config
+	conns, resumed atomic.Int64
+	wrap           func(net.Conn) net.Conn // of the client's side; nil for none
 }
 
 // serve calls behave for each connection, numbered from 0, and closes the connection afterwards.

@@ -56,14 +56,11 @@ func TestUsersOfEveryRevision(t *testing.T) {
 	t.Parallel()
 	at := changed.Format("2006-01-02 15:04:05Z")
 	for _, tt := range []struct {
-		name  string
-		world func(*testing.T, *iptlstest.World)
-		exit  int
-		state result.UsersState
-		code  string
-		says  string
-		next  string
-		lacks string
+		name                    string
+		world                   func(*testing.T, *iptlstest.World)
+		exit                    int
+		state                   result.UsersState
+		code, says, next, lacks string
 	}{
 		{
 			name: "are not affected", world: func(*testing.T, *iptlstest.World) {},

@@ -43,16 +43,13 @@ func lastKnownGood(w *iptlstest.World, code, message string) {
 func TestUsers(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
-		name     string
-		world    func(*testing.T, *iptlstest.World)
-		adapt    func(*Options)
-		exit     int
-		state    result.UsersState
-		code     string
-		says     string
-		next     string
-		hint     string
-		problems []string // codes
+		name                   string
+		world                  func(*testing.T, *iptlstest.World)
+		adapt                  func(*Options)
+		exit                   int
+		state                  result.UsersState
+		code, says, next, hint string
+		problems               []string // codes
 	}{
 		{
 			name: "are not affected while all is well", state: result.UsersNotAffected,
