@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -29,6 +28,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/testkit/issuer"
 	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/same"
 )
 
 var testReference = corev1.TypedLocalObjectReference{
@@ -145,9 +145,7 @@ func TestTokenCredentialRequest(t *testing.T) {
 				ObjectMeta: metav1.ObjectMeta{Name: "given"},
 				Spec:       loginv1alpha1.TokenCredentialRequestSpec{Token: "very-secret", Authenticator: testReference},
 			}, nil, &metav1.CreateOptions{}))(t)
-			if diff := cmp.Diff(runtime.Object(test.want), got); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			same.Values(t, "", runtime.Object(test.want), got)
 			wantEnded := loginDone
 			switch {
 			case test.want == failed && strings.Contains(strings.Join(test.log, " "), "Unexpected Error"):
@@ -160,12 +158,8 @@ func TestTokenCredentialRequest(t *testing.T) {
 					t.Errorf("counted %d logins with result %d, and it ended with %d", got, how, wantEnded)
 				}
 			}
-			if diff := cmp.Diff([]string{"webhook/very-secret"}, test.result.asked); diff != "" {
-				t.Errorf("asked (-want +got):\n%s", diff)
-			}
-			if diff := cmp.Diff(test.issued, test.signer.issued); diff != "" {
-				t.Errorf("issued (-want +got):\n%s", diff)
-			}
+			same.Values(t, "asked", []string{"webhook/very-secret"}, test.result.asked)
+			same.Values(t, "issued", test.issued, test.signer.issued)
 			for _, want := range append(test.log, "tokenID", tokenID("very-secret"), "auditEvent") {
 				if !strings.Contains(log.String(), want) {
 					t.Errorf("want %q in the log:\n%s", want, log.String())
@@ -303,10 +297,7 @@ func TestUsersLearnWhyALoginFailed(t *testing.T) {
 		},
 		{"jwt", aJWT, "x", "this is not a JSON Web Token", "NotAToken"},
 		{"jwt", aJWT, token(map[string]any{"exp": 1700000000}), "the token expired at 2023-11-14T22:13:20Z", "Expired"},
-		{
-			"jwt", aJWT, idp.Token(t, idp.Claims("that", nil)), `the token is for another audience, "that"`,
-			"WrongAudience",
-		},
+		{"jwt", aJWT, idp.Token(t, idp.Claims("that", nil)), `the token is for another audience, "that"`, "WrongAudience"},
 		{
 			"jwt", aJWT, issuer.New(t).Token(t, idp.Claims("this", nil)), "the authenticator rejects the token",
 			"no key of the issuer verifies",
@@ -339,8 +330,7 @@ func TestUsersLearnWhyALoginFailed(t *testing.T) {
 		}
 		if len(warnings) != 1 || !strings.HasPrefix(warnings[0], "login failed: ") ||
 			!strings.Contains(warnings[0], test.warning) ||
-			strings.Contains(warnings[0], "swordfish") ||
-			strings.Contains(warnings[0], "10.0.0.1") {
+			strings.Contains(warnings[0], "swordfish") || strings.Contains(warnings[0], "10.0.0.1") {
 			t.Errorf("want a warning with %q, got %q", test.warning, warnings)
 		}
 		if !strings.Contains(log.String(), test.code) || len(test.token) > 1 && strings.Contains(log.String(), test.token) {
@@ -359,18 +349,12 @@ func (broken) AuthenticateToken(context.Context, string) (user.Info, bool, error
 func TestCredentialLifetime(t *testing.T) {
 	t.Parallel()
 	signer := &issuing{}
-	storage := newCredentialRequests(
-		&vouching{user: &user.DefaultInfo{Name: "ann"}, ok: true},
-		issuers{agent: signer},
-		12*time.Hour,
-		auditLog{},
-	)
+	storage := newCredentialRequests(&vouching{user: &user.DefaultInfo{Name: "ann"}, ok: true}, issuers{agent: signer},
+		12*time.Hour, auditLog{})
 	must.Get(storage.Create(t.Context(), &loginv1alpha1.TokenCredentialRequest{
 		Spec: loginv1alpha1.TokenCredentialRequestSpec{Token: "t", Authenticator: testReference},
 	}, nil, nil))(t)
-	if diff := cmp.Diff([]any{"ann", []string(nil), []string(nil), 12 * time.Hour}, signer.issued); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	same.Values(t, "", []any{"ann", []string(nil), []string(nil), 12 * time.Hour}, signer.issued)
 }
 
 // TestCertificatesFitTheHandshake has users with so many groups that the proxy would end the handshake with their

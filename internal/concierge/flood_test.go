@@ -57,9 +57,7 @@ func TestAFloodAtTheAPIServer(t *testing.T) {
 	a.createAuthenticator(t, "webhook", webhook.URL,
 		pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: webhook.Certificate().Raw}))
 	anonymous := rest.AnonymousClientConfig(cluster.AdminConfig())
-	testkit.Eventually(t, time.Minute, func() error {
-		return a.exchanged(t, tokenRequest("", "quick", "webhook"))
-	})
+	testkit.Eventually(t, time.Minute, func() error { return a.exchanged(t, tokenRequest("", "quick", "webhook")) })
 	testkit.Eventually(t, time.Minute, func() error { return a.loginsHaveAQueue(t, anonymous) })
 
 	const logins = 80
@@ -100,12 +98,8 @@ func TestAFloodAtTheAPIServer(t *testing.T) {
 	ended()
 	flood.Wait()
 	if most.Load() > 12 || served.Load()+refused.Load() != logins {
-		t.Errorf(
-			"%d logins were at the webhook at a time; %d were served, %d refused",
-			most.Load(),
-			served.Load(),
-			refused.Load(),
-		)
+		t.Errorf("%d logins were at the webhook at a time; %d were served, %d refused", most.Load(), served.Load(),
+			refused.Load())
 	}
 }
 
@@ -197,10 +191,7 @@ func TestUnauthenticatedClientsAtTheAPIsPort(t *testing.T) {
 // kubelet is a client without credentials that uses a new connection for each request.
 func kubelet() *http.Client {
 	return &http.Client{Timeout: time.Minute, Transport: &http.Transport{
-		TLSClientConfig: &tls.Config{
-			InsecureSkipVerify: true,
-			MinVersion:         tls.VersionTLS12,
-		},
+		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12},
 		DisableKeepAlives: true,
 	}}
 }

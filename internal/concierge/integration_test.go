@@ -16,7 +16,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -29,6 +28,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/same"
 )
 
 // TestAggregatedAPIs sends requests through a real API server to the aggregated APIs.
@@ -121,9 +121,7 @@ func (a *agent) testCredential(t *testing.T) {
 	leaf := pair.Leaf
 	roots := x509.NewCertPool()
 	roots.AddCert(a.signer.Certificate())
-	must.Get(leaf.Verify(x509.VerifyOptions{
-		Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
-	}))(t)
+	must.Get(leaf.Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}))(t)
 	got := []any{
 		leaf.Subject.CommonName, leaf.Subject.Organization, leaf.Subject.OrganizationalUnit,
 		leaf.NotAfter.Sub(leaf.NotBefore), credential.ExpirationTimestamp.UTC(),
@@ -134,9 +132,7 @@ func (a *agent) testCredential(t *testing.T) {
 		[]string{"example.com/x=1", "example.com/x=2"},
 		10 * time.Minute, leaf.NotAfter.UTC(),
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	same.Values(t, "", want, got)
 }
 
 func (a *agent) testParallel(t *testing.T) {

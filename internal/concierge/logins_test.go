@@ -16,7 +16,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -31,6 +30,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/same"
 )
 
 // flood is a handler with login limits whose logins wait until release is closed.
@@ -201,9 +201,7 @@ func TestSourceOfALogin(t *testing.T) {
 				req.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{{}}}
 			}
 			req.Header["X-Forwarded-For"] = test.forwarded
-			if diff := cmp.Diff(test.want, source(req)); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			same.Values(t, "", test.want, source(req))
 		})
 	}
 }
@@ -286,9 +284,7 @@ type clusterIssuing struct {
 }
 
 func (c *clusterIssuing) IssueClientCertificate(
-	_ context.Context,
-	identity certs.ClientIdentity,
-	_ time.Duration,
+	_ context.Context, identity certs.ClientIdentity, _ time.Duration,
 ) (*certs.KeyPair, error) {
 	c.asked = append(c.asked, identity)
 	return &certs.KeyPair{CertPEM: []byte("the cluster's")}, c.err
@@ -299,15 +295,13 @@ func TestWhoSigns(t *testing.T) {
 	const group = "login.concierge.pinniped.dev"
 	refused := fmt.Errorf("%w: Denied", signer.ErrRefused)
 	for _, test := range []struct {
-		name        string
-		at          string // the API group of the proxy through which the login goes
-		noCluster   bool
-		clusterErr  error
-		agentErr    error
-		want        string
-		asksCluster bool
-		warns       string
-		says        string
+		name                 string
+		at                   string // the API group of the proxy through which the login goes
+		noCluster            bool
+		clusterErr, agentErr error
+		want                 string
+		asksCluster          bool
+		warns, says          string
 	}{
 		{name: "the cluster, for a login at the API server", want: signedByCluster, asksCluster: true},
 		{name: "the agent, for a login at the proxy", at: group, want: signedByAgent},
@@ -352,9 +346,7 @@ func TestWhoSigns(t *testing.T) {
 			if test.asksCluster {
 				asked = []certs.ClientIdentity{ann}
 			}
-			if diff := cmp.Diff(asked, cluster.asked); diff != "" {
-				t.Errorf("the cluster was asked for (-want +got):\n%s", diff)
-			}
+			same.Values(t, "the cluster was asked for", asked, cluster.asked)
 			if got := strings.Join(warnings, ";"); !strings.Contains(got, test.warns) || test.warns == "" && got != "" {
 				t.Errorf("want a warning with %q, got %q", test.warns, got)
 			}

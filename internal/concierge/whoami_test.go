@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,6 +22,7 @@ import (
 	identityv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/identity/v1alpha1"
 	loginv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/login/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/same"
 )
 
 var loginResource = schema.GroupResource{Group: "login.concierge.pinniped.dev", Resource: "tokencredentialrequests"}
@@ -82,13 +82,9 @@ func TestWhoAmIRequest(t *testing.T) {
 				}
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			want := &identityv1alpha1.WhoAmIRequest{Status: identityv1alpha1.WhoAmIRequestStatus{KubernetesUserInfo: test.want}}
-			if diff := cmp.Diff(runtime.Object(want), got); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			same.Values(t, "", runtime.Object(want), got)
 		})
 	}
 	t.Run("shares nothing with the user", func(t *testing.T) {
@@ -97,9 +93,7 @@ func TestWhoAmIRequest(t *testing.T) {
 		info := describe(caller)
 		info.Groups[0], info.Extra["x"][0] = "changed", "changed"
 		want := &user.DefaultInfo{Name: "ann", Groups: []string{"a"}, Extra: map[string][]string{"x": {"1"}}}
-		if diff := cmp.Diff(want, caller); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
-		}
+		same.Values(t, "", want, caller)
 	})
 }
 
@@ -115,9 +109,7 @@ func TestSchemeConvertsWithoutOtherTypes(t *testing.T) {
 		t.Errorf("want no kind on the internal version, got %s", kind)
 	}
 	wire := must.Get(scheme.ConvertToVersion(internal, groups.Login))(t)
-	if diff := cmp.Diff(runtime.Object(object), wire); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	same.Values(t, "", runtime.Object(object), wire)
 	var copied loginv1alpha1.TokenCredentialRequest
 	if err := scheme.Convert(object, &copied, nil); err != nil || copied.Name != "x" {
 		t.Errorf("got %v, error %v", copied, err)
@@ -195,9 +187,7 @@ func TestChoosePlugins(t *testing.T) {
 		{"NamespaceLifecycle", "ValidatingAdmissionWebhook"},
 		{"MutatingAdmissionPolicy", "ValidatingAdmissionPolicy"},
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	same.Values(t, "", want, got)
 	if err := ValidateAdmissionPlugins([]string{"NamespaceLifecycle", "MutatingAdmissionPolicy"}); err != nil {
 		t.Error(err)
 	}

@@ -54,8 +54,7 @@ type apiServer struct {
 // recorded is a request as it arrived.
 type recorded struct {
 	Method, URI, Host, Proto string
-	Header                   http.Header
-	Trailer                  http.Header
+	Header, Trailer          http.Header
 	Body                     string
 	Broken                   bool // the body broke off
 }
@@ -234,11 +233,8 @@ func (a *apiServer) serveAgent(w http.ResponseWriter, req *http.Request) {
 	case published && strings.HasSuffix(req.URL.Path, "/configmaps/"+clienttrust.ConfigMap):
 		writeJSON(w, http.StatusOK, a.theConfigMap())
 	default:
-		writeJSON(
-			w,
-			http.StatusNotFound,
-			metav1.Status{Status: metav1.StatusFailure, Code: 404, Reason: metav1.StatusReasonNotFound},
-		)
+		writeJSON(w, http.StatusNotFound,
+			metav1.Status{Status: metav1.StatusFailure, Code: 404, Reason: metav1.StatusReasonNotFound})
 	}
 }
 

@@ -16,6 +16,8 @@ import (
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/identity"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/same"
 )
 
 // auditFile is the output of an audit log.
@@ -84,19 +86,13 @@ rules:
 
 func newAuditLog(t *testing.T, to io.Writer) *AuditLog {
 	t.Helper()
-	log, err := NewAuditLog(policyFile(t, auditPolicy), to)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return log
+	return must.Get(NewAuditLog(policyFile(t, auditPolicy), to))(t)
 }
 
 func policyFile(t *testing.T, content string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "policy.yaml")
-	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(path, []byte(content), 0o600))
 	return path
 }
 
@@ -196,9 +192,7 @@ func TestAuditLog(t *testing.T) {
 			for _, one := range file.events(t, len(test.want)) {
 				got = append(got, event(one))
 			}
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			same.Values(t, "", test.want, got)
 			for _, token := range []string{secret, upstreamToken, agentToken} {
 				if strings.Contains(file.String(), token) {
 					t.Errorf("there is a token in the log: %s", file)
@@ -255,10 +249,7 @@ func TestAuditPolicyIsChecked(t *testing.T) {
 		"unknown levels": "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: All}]\n",
 		"no YAML":        "a: [\n",
 	} {
-		if _, err := NewAuditLog(
-			policyFile(t, content),
-			io.Discard,
-		); err == nil ||
+		if _, err := NewAuditLog(policyFile(t, content), io.Discard); err == nil ||
 			!strings.Contains(err.Error(), "reading the audit policy") {
 			t.Errorf("%s: got %v", name, err)
 		}

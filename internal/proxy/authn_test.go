@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 	"k8s.io/apiserver/pkg/audit"
@@ -19,6 +18,8 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/identity"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/same"
 )
 
 const unauthorizedBody = `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"Unauthorized","reason":"Unauthorized","code":401}` + "\n"
@@ -26,10 +27,7 @@ const unauthorizedBody = `{"kind":"Status","apiVersion":"v1","metadata":{},"stat
 func TestClientCertificates(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t)
-	serving, err := p.signerCA.IssueServing(certs.SANs{DNSNames: []string{"jane"}}, time.Now(), time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	serving := must.Get(p.signerCA.IssueServing(certs.SANs{DNSNames: []string{"jane"}}, time.Now(), time.Hour))(t)
 	now := time.Now()
 	for _, test := range []struct {
 		name        string
@@ -64,9 +62,7 @@ func TestClientCertificates(t *testing.T) {
 				if got.Code != http.StatusOK || last.Header.Get("Impersonate-User") != test.wantUser {
 					t.Fatalf("want user %q, got %d and %v", test.wantUser, got.Code, last)
 				}
-				if diff := cmp.Diff([]string{"dev", "system:authenticated"}, last.Header["Impersonate-Group"]); diff != "" {
-					t.Errorf("groups (-want +got):\n%s", diff)
-				}
+				same.Values(t, "groups", []string{"dev", "system:authenticated"}, last.Header["Impersonate-Group"])
 				id := last.Header.Get("Impersonate-Extra-Authentication.kubernetes.io%2fcredential-Id")
 				if !strings.HasPrefix(id, "X509SHA256=") {
 					t.Errorf("want the credential's id, got %q", id)
@@ -231,9 +227,7 @@ func TestBearerTokens(t *testing.T) {
 	for _, one := range arrived {
 		checkIdentity(t, one, want)
 	}
-	if diff := cmp.Diff([]string{"good", "bad", "nobody", long}, p.api.reviewed); diff != "" {
-		t.Errorf("reviews (-want +got):\n%s", diff)
-	}
+	same.Values(t, "reviews", []string{"good", "bad", "nobody", long}, p.api.reviewed)
 }
 
 // awayError is the error of an unavailable authenticator.
@@ -294,21 +288,15 @@ func TestOtherBearerTokens(t *testing.T) {
 			}
 		}
 	}
-	if diff := cmp.Diff([]string{"ann", "jane", "ann"}, users); diff != "" {
-		t.Errorf("users (-want +got):\n%s", diff)
-	}
+	same.Values(t, "users", []string{"ann", "jane", "ann"}, users)
 	var vouched []string
 	for _, event := range file.events(t, 7) { // refusals and the start of the upgrade have other stages
 		if event.Stage == auditv1.StageResponseComplete {
 			vouched = append(vouched, event.User.Username+" "+event.Annotations["example.com/by"])
 		}
 	}
-	if diff := cmp.Diff([]string{"ann ci", "jane ", "ann ci"}, vouched); diff != "" {
-		t.Errorf("audit (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff([]string{"cluster", "other"}, p.api.reviewed); diff != "" {
-		t.Errorf("reviews (-want +got):\n%s", diff)
-	}
+	same.Values(t, "audit", []string{"ann ci", "jane ", "ann ci"}, vouched)
+	same.Values(t, "reviews", []string{"cluster", "other"}, p.api.reviewed)
 }
 
 func TestAnonymous(t *testing.T) {

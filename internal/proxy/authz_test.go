@@ -18,6 +18,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/identity"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/same"
 )
 
 const aConfigMap = "/api/v1/namespaces/d/configmaps/one"
@@ -63,10 +65,7 @@ func TestDenials(t *testing.T) {
 			"of a resource", "GET", "/api/v1/namespaces/kube-system/pods/x",
 			`pods "x" is forbidden: User "jane" cannot get resource "pods" in API group "" in the namespace "kube-system": ` + by,
 		},
-		{
-			"of a path", "GET", "/healthz/log",
-			`forbidden: User "jane" cannot get path "/healthz/log": ` + by,
-		},
+		{"of a path", "GET", "/healthz/log", `forbidden: User "jane" cannot get path "/healthz/log": ` + by},
 		{
 			"with a reason", "DELETE", "/api/v1/namespaces/d/secrets",
 			`secrets is forbidden: User "jane" cannot deletecollection resource "secrets" in API group "" in the namespace "d": no secrets on Sundays, ` + by,
@@ -79,16 +78,12 @@ func TestDenials(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			got := p.do(t, client, test.method, test.path, nil, "")
 			var status metav1.Status
-			if err := json.Unmarshal([]byte(got.Body), &status); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, json.Unmarshal([]byte(got.Body), &status))
 			if got.Code != 403 || status.Code != 403 || status.Reason != metav1.StatusReasonForbidden ||
 				status.Kind != "Status" {
 				t.Errorf("want a Status with 403, got %d: %s", got.Code, got.Body)
 			}
-			if diff := cmp.Diff(test.want, status.Message); diff != "" {
-				t.Errorf("message (-want +got):\n%s", diff)
-			}
+			same.Values(t, "message", test.want, status.Message)
 		})
 	}
 	p.api.checkNothingSent(t)
@@ -203,9 +198,7 @@ func TestReviewsSayEverything(t *testing.T) {
 		return one
 	}
 	want := []authorizationv1.SubjectAccessReviewSpec{ofAll(one), one, ofAll(two), two}
-	if diff := cmp.Diff(want, p.api.reviews); diff != "" {
-		t.Errorf("reviews (-want +got):\n%s", diff)
-	}
+	same.Values(t, "reviews", want, p.api.reviews)
 }
 
 // TestLongSelectors sends selectors that take long to parse. The proxy does not parse them, and asks about everything
@@ -252,14 +245,10 @@ func TestReviewCache(t *testing.T) {
 	client := p.as(t, "jane")
 	var all sync.WaitGroup
 	for range 20 {
-		all.Go(func() {
-			p.get(t, client, "/api/v1/nodes", nil).check(t, 200, "want 200")
-		})
+		all.Go(func() { p.get(t, client, "/api/v1/nodes", nil).check(t, 200, "want 200") })
 	}
 	count := func() int { p.api.mu.Lock(); defer p.api.mu.Unlock(); return len(p.api.reviews) }
-	eventually(t, func() bool {
-		return count() > 0 && p.drain.serving.Load() == 20
-	})
+	eventually(t, func() bool { return count() > 0 && p.drain.serving.Load() == 20 })
 	close(release)
 	all.Wait()
 	if got := count(); got != 1 {
@@ -426,9 +415,7 @@ func checkNestedImpersonation(t *testing.T, p *proxy) {
 		refused int
 		message string
 	}{
-		{
-			name: "acts as another user", header: http.Header{"Impersonate-User": {"jane"}}, want: carried("jane"),
-		},
+		{name: "acts as another user", header: http.Header{"Impersonate-User": {"jane"}}, want: carried("jane")},
 		{
 			name: "acts as another user with everything",
 			header: http.Header{
@@ -477,9 +464,7 @@ func checkNestedImpersonation(t *testing.T, p *proxy) {
 			arrived := p.api.requests()[before:]
 			if test.refused != 0 {
 				var status metav1.Status
-				if err := json.Unmarshal([]byte(got.Body), &status); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, json.Unmarshal([]byte(got.Body), &status))
 				if got.Code != test.refused || len(arrived) != 0 || !strings.Contains(status.Message, test.message) {
 					t.Errorf("want %d with %q, got %d: %s", test.refused, test.message, got.Code, got.Body)
 				}
@@ -539,9 +524,8 @@ func TestConstrainedImpersonation(t *testing.T) {
 func TestNestedImpersonationOfReservedKey(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t) // everything is allowed
-	got := p.get(t, p.as(t, "admin"), "/api/v1/nodes", http.Header{
-		"Impersonate-User": {"jane"}, "Impersonate-Extra-Any.impersonation-Proxy.concierge.pinniped.dev": {"x"},
-	})
+	got := p.get(t, p.as(t, "admin"), "/api/v1/nodes",
+		http.Header{"Impersonate-User": {"jane"}, "Impersonate-Extra-Any.impersonation-Proxy.concierge.pinniped.dev": {"x"}})
 	if got.Code != 500 || got.Body != cannotActBody || len(p.api.requests()) != 0 {
 		t.Errorf("want a refusal, got %d: %s", got.Code, got.Body)
 	}

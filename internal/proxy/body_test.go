@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // TestSlowBodiesEnd checks that an announced body must arrive within a time limit, for every client and every response.
@@ -97,14 +99,9 @@ func TestBodyTimeoutIsForBodies(t *testing.T) {
 				"/api/v1/namespaces/d/pods/p/proxy/write": stream,
 			} {
 				t.Run(path, func(t *testing.T) {
-					req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+p.address+path, body)
-					if err != nil {
-						t.Fatal(err)
-					}
+					req := must.Get(http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+p.address+path, body))(t)
 					res, err := client.Do(req)
-					if err != nil {
-						t.Fatal(err)
-					}
+					must.Do(t, err)
 					defer func() { _ = res.Body.Close() }()
 					text, err := io.ReadAll(res.Body)
 					if err != nil || res.StatusCode != http.StatusOK || string(text) != "hello" || res.Proto != protocol {

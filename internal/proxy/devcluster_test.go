@@ -28,6 +28,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/relay"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/same"
 )
 
 const (
@@ -51,14 +53,8 @@ func startReal(t *testing.T, options devcluster.Options, changes ...func(*realPr
 	defer cancel()
 	r := &realProxy{cluster: cluster, admin: kubernetes.NewForConfigOrDie(cluster.AdminConfig())}
 	r.install(t)
-	agent, err := cluster.ServiceAccountConfig(ctx, agentNamespace, agentAccount)
-	if err != nil {
-		t.Fatal(err)
-	}
-	source, err := relay.NewServiceAccountToken(agent, agentNamespace, proxyAccount)
-	if err != nil {
-		t.Fatal(err)
-	}
+	agent := must.Get(cluster.ServiceAccountConfig(ctx, agentNamespace, agentAccount))(t)
+	source := must.Get(relay.NewServiceAccountToken(agent, agentNamespace, proxyAccount))(t)
 	r.proxy = &proxy{
 		servingCA: newCA(t, "serving CA"),
 		signerCA:  newCA(t, "signer CA"),
@@ -77,30 +73,21 @@ func startReal(t *testing.T, options devcluster.Options, changes ...func(*realPr
 // install grants the agent exactly the permissions in deploy/.
 func (r *realProxy) install(t *testing.T) {
 	t.Helper()
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
 	ctx := t.Context()
 	named := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Name: name} }
 	core, none := r.admin.CoreV1(), metav1.CreateOptions{}
-	_, err := core.Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: named(agentNamespace)}, none)
-	must(err)
+	must.Get(core.Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: named(agentNamespace)}, none))(t)
 	for _, name := range []string{agentAccount, proxyAccount} {
-		_, err := core.ServiceAccounts(agentNamespace).Create(ctx, &corev1.ServiceAccount{ObjectMeta: named(name)}, none)
-		must(err)
+		must.Get(core.ServiceAccounts(agentNamespace).Create(ctx, &corev1.ServiceAccount{ObjectMeta: named(name)}, none))(t)
 	}
-	_, err = r.admin.RbacV1().ClusterRoles().Create(ctx, &rbacv1.ClusterRole{
+	must.Get(r.admin.RbacV1().ClusterRoles().Create(ctx, &rbacv1.ClusterRole{
 		ObjectMeta: named(proxyAccount),
 		Rules: []rbacv1.PolicyRule{
 			{APIGroups: []string{""}, Resources: []string{"users", "groups", "serviceaccounts"}, Verbs: []string{"impersonate"}},
 			{APIGroups: []string{"authentication.k8s.io"}, Resources: []string{"*"}, Verbs: []string{"impersonate"}},
 		},
-	}, none)
-	must(err)
-	_, err = r.admin.RbacV1().Roles(agentNamespace).Create(ctx, &rbacv1.Role{
+	}, none))(t)
+	must.Get(r.admin.RbacV1().Roles(agentNamespace).Create(ctx, &rbacv1.Role{
 		ObjectMeta: named(agentAccount),
 		Rules: []rbacv1.PolicyRule{{
 			APIGroups:     []string{""},
@@ -108,21 +95,19 @@ func (r *realProxy) install(t *testing.T) {
 			ResourceNames: []string{proxyAccount},
 			Verbs:         []string{"create"},
 		}},
-	}, none)
-	must(err)
+	}, none))(t)
 	for account, role := range map[string]string{proxyAccount: proxyAccount, agentAccount: "system:auth-delegator"} {
 		subject := rbacv1.Subject{Kind: "ServiceAccount", Namespace: agentNamespace, Name: account}
-		must(r.bind(ctx, role+"-"+account, role, subject))
+		must.Do(t, r.bind(ctx, role+"-"+account, role, subject))
 	}
 	for namespace, role := range map[string]string{
 		"kube-system": "extension-apiserver-authentication-reader", agentNamespace: agentAccount,
 	} {
-		_, err := r.admin.RbacV1().RoleBindings(namespace).Create(ctx, &rbacv1.RoleBinding{
+		must.Get(r.admin.RbacV1().RoleBindings(namespace).Create(ctx, &rbacv1.RoleBinding{
 			ObjectMeta: named(agentAccount),
 			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role},
 			Subjects:   []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: agentNamespace, Name: agentAccount}},
-		}, none)
-		must(err)
+		}, none))(t)
 	}
 }
 
@@ -140,8 +125,7 @@ func (r *realProxy) bind(ctx context.Context, name, role string, subject rbacv1.
 func (r *realProxy) waitPermitted(t *testing.T, spec authorizationv1.SubjectAccessReviewSpec) {
 	t.Helper()
 	eventually(t, func() bool {
-		review, err := r.admin.AuthorizationV1().
-			SubjectAccessReviews().
+		review, err := r.admin.AuthorizationV1().SubjectAccessReviews().
 			Create(t.Context(), &authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
 		return err == nil && review.Status.Allowed
 	})
@@ -191,11 +175,8 @@ func (r *realProxy) through(config *rest.Config) *rest.Config {
 
 func whoAmI(t *testing.T, config *rest.Config) authenticationv1.UserInfo {
 	t.Helper()
-	review, err := kubernetes.NewForConfigOrDie(config).AuthenticationV1().SelfSubjectReviews().
-		Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	review := must.Get(kubernetes.NewForConfigOrDie(config).AuthenticationV1().SelfSubjectReviews().
+		Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{}))(t)
 	return review.Status.UserInfo
 }
 
@@ -207,14 +188,8 @@ func TestRealAPIServer(t *testing.T) {
 	r := startReal(t, devcluster.Options{AuditPolicy: []byte(metadataPolicy)})
 	admin := r.through(r.cluster.AdminConfig())
 	adminClient := kubernetes.NewForConfigOrDie(admin)
-	jane, err := r.cluster.User("jane", "dev")
-	if err != nil {
-		t.Fatal(err)
-	}
-	account, err := r.cluster.ServiceAccountConfig(t.Context(), agentNamespace, agentAccount)
-	if err != nil {
-		t.Fatal(err)
-	}
+	jane := must.Get(r.cluster.User("jane", "dev"))(t)
+	account := must.Get(r.cluster.ServiceAccountConfig(t.Context(), agentNamespace, agentAccount))(t)
 	nested := r.cluster.AdminConfig()
 	nested.Impersonate = rest.ImpersonationConfig{
 		UserName: "joe",
@@ -247,9 +222,7 @@ func TestRealAPIServer(t *testing.T) {
 		if len(original) != 1 || json.Unmarshal([]byte(original[0]), &info) != nil {
 			t.Fatalf("want the original user as JSON, got %q", original)
 		}
-		if diff := cmp.Diff(whoAmI(t, r.cluster.AdminConfig()), info); diff != "" {
-			t.Errorf("original user (-want +got):\n%s", diff)
-		}
+		same.Values(t, "original user", whoAmI(t, r.cluster.AdminConfig()), info)
 	})
 
 	t.Run("extra keys with capitals arrive as they are", func(t *testing.T) {
@@ -259,9 +232,7 @@ func TestRealAPIServer(t *testing.T) {
 		got := r.do(t, r.as(t, "root", "system:masters"), "POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews",
 			header, `{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}`)
 		var review authenticationv1.SelfSubjectReview
-		if err := json.Unmarshal([]byte(got.Body), &review); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, json.Unmarshal([]byte(got.Body), &review))
 		if got := review.Status.UserInfo.Extra["accessKeyId"]; len(got) != 1 || got[0] != "AKIA" {
 			t.Errorf("want extra accessKeyId, got %+v", review)
 		}
@@ -269,10 +240,7 @@ func TestRealAPIServer(t *testing.T) {
 
 	t.Run("the audit log shows all three", func(t *testing.T) {
 		eventually(t, func() bool {
-			log, err := os.ReadFile(r.cluster.AuditLog())
-			if err != nil {
-				t.Fatal(err)
-			}
+			log := must.Get(os.ReadFile(r.cluster.AuditLog()))(t)
 			for line := range bytes.Lines(log) {
 				var event struct {
 					User             authenticationv1.UserInfo  `json:"user"`
@@ -283,9 +251,8 @@ func TestRealAPIServer(t *testing.T) {
 				}
 				original := strings.Join(event.ImpersonatedUser.Extra[relay.OriginalUserExtraKey], "")
 				if event.User.Username == "system:serviceaccount:"+agentNamespace+":"+proxyAccount &&
-					event.ImpersonatedUser.Username == "joe" && strings.Contains(
-					original, whoAmI(t, r.cluster.AdminConfig()).Username,
-				) {
+					event.ImpersonatedUser.Username == "joe" &&
+					strings.Contains(original, whoAmI(t, r.cluster.AdminConfig()).Username) {
 					return true
 				}
 			}
@@ -295,14 +262,9 @@ func TestRealAPIServer(t *testing.T) {
 
 	t.Run("a denial is the proxy's, and a grant works at once", func(t *testing.T) {
 		config := r.through(&rest.Config{QPS: -1})
-		pair, err := r.signerCA.IssueClient(
-			certs.ClientIdentity{Username: "pinny", Groups: []string{"dev"}},
-			time.Now(),
-			time.Hour,
-		)
-		if err != nil {
-			t.Fatal(err)
-		}
+		pair, err := r.signerCA.IssueClient(certs.ClientIdentity{Username: "pinny", Groups: []string{"dev"}}, time.Now(),
+			time.Hour)
+		must.Do(t, err)
 		config.CertData, config.KeyData = pair.CertPEM, pair.KeyPEM
 		pinny := kubernetes.NewForConfigOrDie(config)
 		_, err = pinny.CoreV1().Pods("kube-system").List(t.Context(), metav1.ListOptions{})
@@ -311,9 +273,7 @@ func TestRealAPIServer(t *testing.T) {
 			t.Fatalf("want %q, got %v", want, err)
 		}
 		bound := rbacv1.Subject{Kind: "User", APIGroup: rbacv1.GroupName, Name: "pinny"}
-		if err := r.bind(t.Context(), "pinny", "cluster-admin", bound); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, r.bind(t.Context(), "pinny", "cluster-admin", bound))
 		list := &authorizationv1.ResourceAttributes{Namespace: "kube-system", Verb: "list", Resource: "pods"}
 		r.waitPermitted(t, authorizationv1.SubjectAccessReviewSpec{User: "pinny", ResourceAttributes: list})
 		granted := time.Now()
@@ -342,21 +302,15 @@ func TestRealAPIServer(t *testing.T) {
 	})
 
 	t.Run("discovery, objects and watches", func(t *testing.T) {
-		if groups, resources, err := adminClient.Discovery().
-			ServerGroupsAndResources(); err != nil || len(groups) < 10 ||
+		if groups, resources, err := adminClient.Discovery().ServerGroupsAndResources(); err != nil || len(groups) < 10 ||
 			len(resources) < 10 {
 			t.Errorf("want all APIs, got %d groups, %v", len(groups), err)
 		}
 		maps := adminClient.CoreV1().ConfigMaps("default")
-		watch, err := maps.Watch(t.Context(), metav1.ListOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		watch := must.Get(maps.Watch(t.Context(), metav1.ListOptions{}))(t)
 		defer watch.Stop()
 		added := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "new"}}
-		if _, err := maps.Create(t.Context(), added, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(maps.Create(t.Context(), added, metav1.CreateOptions{}))(t)
 		for timeout := time.After(10 * time.Second); ; {
 			select {
 			case event, ok := <-watch.ResultChan():
@@ -391,9 +345,7 @@ func TestRealAPIServer(t *testing.T) {
 
 	t.Run("the upstream credential can only impersonate", func(t *testing.T) {
 		bindings := r.admin.RbacV1().ClusterRoleBindings()
-		if err := bindings.Delete(t.Context(), proxyAccount+"-"+proxyAccount, metav1.DeleteOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, bindings.Delete(t.Context(), proxyAccount+"-"+proxyAccount, metav1.DeleteOptions{}))
 		want := `User "system:serviceaccount:` + agentNamespace + ":" + proxyAccount + `" cannot impersonate`
 		eventually(t, func() bool {
 			_, err := adminClient.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{})
@@ -410,18 +362,14 @@ func TestRealAPIServerGoesAndComesBack(t *testing.T) {
 		_, err := kubernetes.NewForConfigOrDie(config).CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{})
 		return err
 	}
-	if err := list(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, list())
 	// Anonymous users are not admitted, except to TokenCredentialRequests. Those get 404 here, because the agent's
 	// aggregated APIs are not installed.
 	if got := r.get(t, r.client(t, nil), "/version", nil); got.Code != 401 || got.Body != unauthorizedBody {
 		t.Errorf("want 401, got %d: %s", got.Code, got.Body)
 	}
 	nobody := rbacv1.Subject{Kind: "Group", APIGroup: rbacv1.GroupName, Name: "system:unauthenticated"}
-	if err := r.bind(t.Context(), "login", "cluster-admin", nobody); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, r.bind(t.Context(), "login", "cluster-admin", nobody))
 	eventually(t, func() bool { return r.get(t, r.client(t, nil), loginPath, nil).Code == http.StatusNotFound })
 
 	var events atomic.Int32
@@ -436,15 +384,11 @@ func TestRealAPIServerGoesAndComesBack(t *testing.T) {
 		events.Store(-1) // ended
 	}()
 	eventually(t, func() bool { return events.Load() > 0 })
-	if err := r.cluster.StopAPIServer(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, r.cluster.StopAPIServer())
 	eventually(t, func() bool { return events.Load() == -1 })
 	client := r.as(t, "root", "system:masters")
 	checkUnavailable(t, r.get(t, client, "/api/v1/namespaces", nil), true)
-	if err := r.cluster.RestartAPIServer(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, r.cluster.RestartAPIServer(t.Context()))
 	if err := list(); err != nil {
 		t.Errorf("want the proxy to recover by itself, got %v", err)
 	}
@@ -458,9 +402,7 @@ func TestRealAnonymousPolicyIsFollowed(t *testing.T) {
 	configure := func(anonymous string) {
 		t.Helper()
 		content := "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\nanonymous: " + anonymous + "\n"
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(path, []byte(content), 0o600))
 	}
 	const initial = "{enabled: true, conditions: [{path: /healthz}]}"
 	configure(initial)
@@ -468,10 +410,7 @@ func TestRealAnonymousPolicyIsFollowed(t *testing.T) {
 	paths := [...]string{"/healthz", "/livez", "/version"}
 	codes := func(server string, roots []byte) (got [len(paths)]int) {
 		t.Helper()
-		client, err := rest.HTTPClientFor(&rest.Config{TLSClientConfig: rest.TLSClientConfig{CAData: roots}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		client := must.Get(rest.HTTPClientFor(&rest.Config{TLSClientConfig: rest.TLSClientConfig{CAData: roots}}))(t)
 		defer client.CloseIdleConnections()
 		for i, path := range paths {
 			if res, err := client.Get(server + path); err == nil {
@@ -491,9 +430,7 @@ func TestRealAnonymousPolicyIsFollowed(t *testing.T) {
 	} {
 		if test.anonymous != initial {
 			configure(test.anonymous)
-			if err := r.cluster.RestartAPIServer(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, r.cluster.RestartAPIServer(t.Context()))
 		}
 		if direct := codes(r.cluster.URL(), r.cluster.CABundle()); direct != test.want {
 			t.Errorf("with %s the API server itself returns %v, want %v", test.anonymous, direct, test.want)

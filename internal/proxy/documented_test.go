@@ -17,15 +17,13 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/identity/clienttrust"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/listener"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // TestLimitsAreDocumented compares the limits in the code with the table in the reference.
 func TestLimitsAreDocumented(t *testing.T) {
 	t.Parallel()
-	content, err := os.ReadFile(filepath.Join("..", "..", "docs", "reference", "agent.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	content := must.Get(os.ReadFile(filepath.Join("..", "..", "docs", "reference", "agent.md")))(t)
 	server := newHTTPServer(nil, nil, io.Discard)
 	seconds := func(d time.Duration) string { return fmt.Sprintf("%d s", int(d.Seconds())) }
 	kib := func(n int) string {
@@ -69,13 +67,8 @@ func TestLimitsAreDocumented(t *testing.T) {
 			t.Errorf("docs/reference/agent.md has no row %q", row)
 		}
 	}
-	if text := fmt.Sprintf(
-		"has not read it for %d ms and",
-		aheadAfter.Milliseconds(),
-	); !strings.Contains(
-		string(content),
-		text,
-	) {
+	text := fmt.Sprintf("has not read it for %d ms and", aheadAfter.Milliseconds())
+	if !strings.Contains(string(content), text) {
 		t.Errorf("docs/reference/agent.md does not say %q", text)
 	}
 }
@@ -84,10 +77,7 @@ func TestLimitsAreDocumented(t *testing.T) {
 // filters of handler, and the RoundTrippers of the forwarder.
 func TestTheOrderIsDocumented(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "overload.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(filepath.Join("..", "..", "docs", "overload.md")))(t)
 	_, table, _ := strings.Cut(string(text), "<!-- order -->")
 	table, _, _ = strings.Cut(table, "<!-- end of order -->")
 	documented := map[string][]string{}
@@ -120,10 +110,7 @@ func TestTheOrderIsDocumented(t *testing.T) {
 // methods of listener.Conn.
 func called(t *testing.T, file, function string, wanted func(string) bool) (names []string) {
 	t.Helper()
-	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	parsed := must.Get(parser.ParseFile(token.NewFileSet(), file, nil, 0))(t)
 	for _, one := range parsed.Decls {
 		declared, ok := one.(*ast.FuncDecl)
 		if !ok || declared.Name.Name != function {

@@ -16,6 +16,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/sets"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // FuzzRequest sends requests of jane, who may not impersonate, through the whole chain. Every forwarded request must be
@@ -39,14 +41,8 @@ func FuzzRequest(f *testing.F) {
 	_ = listener.Close()
 	options := p.options(listener, p.api.config(agentToken), p.api.config(""), p.token)
 	options.AllowTTL, options.DenyTTL = time.Nanosecond, time.Nanosecond
-	server, err := New(f.Context(), options)
-	if err != nil {
-		f.Fatal(err)
-	}
-	leaf, err := x509.ParseCertificate(p.jane(f).Certificate[0])
-	if err != nil {
-		f.Fatal(err)
-	}
+	server := must.Get(New(f.Context(), options))(f)
+	leaf := must.Get(x509.ParseCertificate(p.jane(f).Certificate[0]))(f)
 	resolver := &apirequest.RequestInfoFactory{ // the API server's
 		APIPrefixes:          sets.NewString("api", "apis"),
 		GrouplessAPIPrefixes: sets.NewString("api"),
@@ -76,10 +72,8 @@ func FuzzRequest(f *testing.F) {
 		}()
 		for _, one := range p.api.requests() {
 			checkIdentity(t, one, carried("jane"))
-			if strings.Contains(
-				strings.Join(one.Header["Sec-Websocket-Protocol"], ","),
-				"base64url.bearer.authorization.k8s.io.",
-			) {
+			offered := strings.Join(one.Header["Sec-Websocket-Protocol"], ",")
+			if strings.Contains(offered, "base64url.bearer.authorization.k8s.io.") {
 				t.Error("a token among the subprotocols")
 			}
 			target, err := url.ParseRequestURI(one.URI)

@@ -14,6 +14,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // h2specReport is the part of h2spec's report that is used here.
@@ -87,14 +89,11 @@ func slowly() http.HandlerFunc {
 func checkH2Spec(t *testing.T, tool, address string, flags ...string) {
 	t.Helper()
 	host, port, err := net.SplitHostPort(address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	reportFile := filepath.Join(t.TempDir(), "report.xml")
-	flags = append(
-		[]string{"--strict", "--timeout=5", "--host=" + host, "--port=" + port, "--junit-report=" + reportFile},
+	flags = append([]string{"--strict", "--timeout=5", "--host=" + host, "--port=" + port, "--junit-report=" + reportFile},
 		flags...)
 	output, _ := exec.CommandContext(ctx, tool, flags...).CombinedOutput() // it fails when a case does
 	content, err := os.ReadFile(reportFile)
@@ -102,9 +101,7 @@ func checkH2Spec(t *testing.T, tool, address string, flags ...string) {
 		t.Fatalf("reading the report: %v\n%s", err, output)
 	}
 	var report h2specReport
-	if err := xml.Unmarshal(content, &report); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, xml.Unmarshal(content, &report))
 	cases := 0
 	var failed []string
 	for _, suite := range report.Suites {

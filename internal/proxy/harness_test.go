@@ -25,6 +25,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/relay"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // proxy is a running Server in front of an apiServer.
@@ -117,11 +118,7 @@ func (p *proxy) start(t *testing.T, changes ...prepare) {
 	for _, change := range changes {
 		change(p, &options)
 	}
-	var err error
-	p.Server, err = New(ctx, options)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p.Server = must.Get(New(ctx, options))(t)
 	if p.tune != nil {
 		p.tune(p.Server)
 	}
@@ -161,11 +158,7 @@ func (p *proxy) options(listener net.Listener, agent, upstream *rest.Config, tok
 
 func listenHere(tb testing.TB) net.Listener {
 	tb.Helper()
-	listener, err := (&net.ListenConfig{}).Listen(tb.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return listener
+	return must.Get((&net.ListenConfig{}).Listen(tb.Context(), "tcp", "127.0.0.1:0"))(tb)
 }
 
 func (p *proxy) servingCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
@@ -183,35 +176,23 @@ func (p *proxy) waitServing(t *testing.T, want int64) {
 
 func newCA(tb testing.TB, name string) *certs.CA {
 	tb.Helper()
-	ca, err := certs.NewCA(name, time.Now(), time.Hour)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return ca
+	return must.Get(certs.NewCA(name, time.Now(), time.Hour))(tb)
 }
 
 // renewServing replaces the proxy's serving certificate.
 func (p *proxy) renewServing(tb testing.TB) *x509.Certificate {
 	tb.Helper()
-	pair, err := p.servingCA.IssueServing(certs.SANs{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}, time.Now(), time.Hour)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	pair := must.Get(
+		p.servingCA.IssueServing(certs.SANs{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}, time.Now(), time.Hour),
+	)(tb)
 	certificate := keyPair(tb, pair)
 	p.serving.Store(certificate)
-	leaf, err := x509.ParseCertificate(certificate.Certificate[0])
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return leaf
+	return must.Get(x509.ParseCertificate(certificate.Certificate[0]))(tb)
 }
 
 func keyPair(tb testing.TB, pair *certs.KeyPair) *tls.Certificate {
 	tb.Helper()
-	certificate, err := tls.X509KeyPair(pair.CertPEM, pair.KeyPEM)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	certificate := must.Get(tls.X509KeyPair(pair.CertPEM, pair.KeyPEM))(tb)
 	return &certificate
 }
 
@@ -224,10 +205,7 @@ func clientCertificate(tb testing.TB, ca *certs.CA, name string, groups ...strin
 // certificateFrom issues a client certificate for an hour.
 func certificateFrom(tb testing.TB, ca *certs.CA, start time.Time, name string, groups ...string) *tls.Certificate {
 	tb.Helper()
-	pair, err := ca.IssueClient(certs.ClientIdentity{Username: name, Groups: groups}, start, time.Hour)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	pair := must.Get(ca.IssueClient(certs.ClientIdentity{Username: name, Groups: groups}, start, time.Hour))(tb)
 	return keyPair(tb, pair)
 }
 
@@ -302,11 +280,7 @@ func (p *proxy) do(t *testing.T, client *http.Client, method, path string, heade
 	if body != "" {
 		reader = strings.NewReader(body)
 	}
-	got, err := p.send(t.Context(), client, method, path, header, reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return got
+	return must.Get(p.send(t.Context(), client, method, path, header, reader))(t)
 }
 
 // send sends a request and reads the whole response.
@@ -337,14 +311,9 @@ type live struct{ *http.Response }
 // open sends a request and reads the header of the response.
 func (p *proxy) open(ctx context.Context, t *testing.T, client *http.Client, path string) live {
 	t.Helper()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+p.address+path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := must.Get(http.NewRequestWithContext(ctx, http.MethodGet, "https://"+p.address+path, nil))(t)
 	res, err := client.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { _ = res.Body.Close() })
 	return live{res}
 }
@@ -357,10 +326,7 @@ func (p *proxy) get(t *testing.T, client *http.Client, path string, header http.
 // dial connects without TLS until the test ends.
 func (p *proxy) dial(t *testing.T) net.Conn {
 	t.Helper()
-	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", p.address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := must.Get((&net.Dialer{}).DialContext(t.Context(), "tcp", p.address))(t)
 	t.Cleanup(func() { _ = conn.Close() })
 	return conn
 }
@@ -373,15 +339,10 @@ func (p *proxy) raw(t *testing.T, certificate *tls.Certificate, request string) 
 	t.Helper()
 	config := p.clientTLS(certificate)
 	config.NextProtos = []string{"http/1.1"}
-	conn, err := (&tls.Dialer{Config: config}).DialContext(t.Context(), "tcp", p.address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := must.Get((&tls.Dialer{Config: config}).DialContext(t.Context(), "tcp", p.address))(t)
 	t.Cleanup(func() { _ = conn.Close() })
 	_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
-	if _, err := io.WriteString(conn, crlf.Replace(request)); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(io.WriteString(conn, crlf.Replace(request)))(t)
 	return conn.(*tls.Conn)
 }
 
@@ -437,14 +398,8 @@ func (p *proxy) exchange(t *testing.T, certificate *tls.Certificate, request str
 func readResponse(t *testing.T, from *bufio.Reader) response {
 	t.Helper()
 	res, err := http.ReadResponse(from, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := readAll(res)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return got
+	must.Do(t, err)
+	return must.Get(readAll(res))(t)
 }
 
 // upgradeTo returns a request to a subresource of a pod for another protocol, with more header lines.
@@ -476,9 +431,7 @@ func newStillClock() *stillClock { return &stillClock{start: time.Now()} }
 func (c *stillClock) Step(d time.Duration) { c.ahead.Add(int64(d)) }
 func (c *stillClock) Now() time.Time       { return c.start.Add(time.Duration(c.ahead.Load())) }
 
-func (c *stillClock) Since(then time.Time) time.Duration {
-	return c.Now().Sub(then)
-}
+func (c *stillClock) Since(then time.Time) time.Duration { return c.Now().Sub(then) }
 
 // still sets the proxy's clock.
 func still(c *stillClock) prepare { return func(_ *proxy, o *Options) { o.Clock = c } }

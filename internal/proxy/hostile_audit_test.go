@@ -16,6 +16,7 @@ import (
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
 	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // TestAuditLogsAgree sends requests that could make the proxy's audit log differ from that of a real API server, and
@@ -28,9 +29,7 @@ func TestAuditLogsAgree(t *testing.T) {
 		r.options = func(o *Options) { o.Audit = log }
 	})
 	jane := rbacv1.Subject{Kind: "User", APIGroup: rbacv1.GroupName, Name: "jane"}
-	if err := r.bind(t.Context(), "jane", "cluster-admin", jane); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, r.bind(t.Context(), "jane", "cluster-admin", jane))
 	r.waitPermitted(t, authorizationv1.SubjectAccessReviewSpec{
 		User: "jane", ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: "default", Verb: "*", Resource: "*"},
 	})
@@ -74,9 +73,7 @@ func TestAuditLogsAgree(t *testing.T) {
 		stay[strings.Fields(request)[1]] = ask.stays
 		conn := r.raw(t, clientCertificate(t, r.signerCA, ask.user), request)
 		if ask.then == breaksOff {
-			if err := conn.CloseWrite(); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, conn.CloseWrite())
 		}
 		responses := bufio.NewReader(conn)
 		res, err := http.ReadResponse(responses, nil)
@@ -114,16 +111,12 @@ func TestAuditLogsAgree(t *testing.T) {
 		}
 		streams.request(t, stream, ask.half != "", fields...)
 		if ask.half != "" {
-			if err := streams.WriteData(stream, false, []byte(ask.half)); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, streams.WriteData(stream, false, []byte(ask.half)))
 		}
 		if got := streams.status(t, stream); got != ask.want {
 			t.Errorf("%s by HTTP/2: want %d, got %d", ask.name, ask.want, got)
 		}
-		if err := streams.WriteRSTStream(stream, http2.ErrCodeCancel); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, streams.WriteRSTStream(stream, http2.ErrCodeCancel))
 		stream += 2
 	}
 	completed := func(events []auditv1.Event) map[string]auditv1.Event {
@@ -205,10 +198,7 @@ func actedAs(one auditv1.Event) string {
 // eventsIn reads the audit log of an API server.
 func eventsIn(t *testing.T, path string) []auditv1.Event {
 	t.Helper()
-	content, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	content := must.Get(os.ReadFile(path))(t)
 	var all []auditv1.Event
 	for line := range strings.Lines(string(content)) {
 		var one auditv1.Event

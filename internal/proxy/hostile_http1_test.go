@@ -8,7 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/same"
 )
 
 const (
@@ -32,8 +33,7 @@ var hostileHTTP1 = []struct {
 	// Where the body ends. Bytes after a body are the same client's next request, and authorized as such.
 	{
 		"CL.TE: chunks win, and the rest is nobody's",
-		aPost + "Content-Length: 6\nTransfer-Encoding: chunked\n\n0\n\nGET /smuggled HTTP/1.1\nHost: proxy\n\n",
-		200,
+		aPost + "Content-Length: 6\nTransfer-Encoding: chunked\n\n0\n\nGET /smuggled HTTP/1.1\nHost: proxy\n\n", 200,
 		[]string{"POST /a "},
 	},
 	{
@@ -44,13 +44,11 @@ var hostileHTTP1 = []struct {
 	},
 	{
 		"TE.CL: chunks win, and what they hold is a body",
-		aChunkedPost + "Content-Length: 4\n\n1f\nGET /smuggled HTTP/1.1\nHost: x\n\n0\n\n",
-		400, nil,
+		aChunkedPost + "Content-Length: 4\n\n1f\nGET /smuggled HTTP/1.1\nHost: x\n\n0\n\n", 400, nil,
 	},
 	{
 		"TE.CL with the right size of the chunk",
-		aChunkedPost + "Content-Length: 4\n\n25\nGET /smuggled HTTP/1.1\nHost: xyz\n\n\n0\n\n",
-		200,
+		aChunkedPost + "Content-Length: 4\n\n25\nGET /smuggled HTTP/1.1\nHost: xyz\n\n\n0\n\n", 200,
 		[]string{"POST /a GET /smuggled HTTP/1.1\r\nHost: xyz\r\n\r\n"},
 	},
 	{"TE.TE", aChunkedPost + "Transfer-Encoding: identity\n\n0\n\n", 501, nil},
@@ -62,8 +60,7 @@ var hostileHTTP1 = []struct {
 	{"TE with a vertical tab", aPost + "Transfer-Encoding: \x0bchunked\n\n0\n\n", 400, nil},
 	{"TE with space before the colon", aPost + "Transfer-Encoding : chunked\n\n0\n\n", 400, nil},
 	{
-		"TE over HTTP/1.0", "POST /a HTTP/1.0\nHost: proxy\nTransfer-Encoding: chunked\nContent-Length: 3\n\n0\n\n",
-		200,
+		"TE over HTTP/1.0", "POST /a HTTP/1.0\nHost: proxy\nTransfer-Encoding: chunked\nContent-Length: 3\n\n0\n\n", 200,
 		[]string{"POST /a 0\r\n"},
 	},
 	{"two lengths", aPost + "Content-Length: 5\nContent-Length: 6\n\n123456", 400, nil},
@@ -76,8 +73,7 @@ var hostileHTTP1 = []struct {
 	{"a length of more bits than there are", aPost + "Content-Length: 18446744073709551621\n\n12345", 400, nil},
 	{"a length that is none", aPost + "Content-Length: \n\n", 400, nil},
 	{
-		"a body on GET", aRead + "Content-Length: 27\n\nGET /smuggled HTTP/1.1\nX: y",
-		200,
+		"a body on GET", aRead + "Content-Length: 27\n\nGET /smuggled HTTP/1.1\nX: y", 200,
 		[]string{"GET /a GET /smuggled HTTP/1.1\r\nX: "},
 	},
 	{"a chunk extension", aChunkedPost + "\n2;a=\"b\"\n{}\n0\n\n", 200, []string{"POST /a {}"}},
@@ -95,8 +91,7 @@ var hostileHTTP1 = []struct {
 	},
 	{
 		"trailers that name us and were not announced",
-		aChunkedPost + "\n2\n{}\n0\nImpersonate-User: root\nX-Remote-User: root\n\n",
-		200,
+		aChunkedPost + "\n2\n{}\n0\nImpersonate-User: root\nX-Remote-User: root\n\n", 200,
 		[]string{"POST /a {}"},
 	},
 	{
@@ -109,8 +104,7 @@ var hostileHTTP1 = []struct {
 	{"a NUL in a value", aRead + "X: a\x00b\n\n", 400, nil},
 	{
 		"a bare LF is the end of a line: the user who is named there needs the permission",
-		aRead + "X: a\x01Impersonate-User: root\n\n",
-		403, nil,
+		aRead + "X: a\x01Impersonate-User: root\n\n", 403, nil,
 	},
 	{"a folded line is one value", aRead + "X: a\n Impersonate-User: root\n\n", 200, []string{"GET /a "}},
 	{"a folded first line", "GET /a HTTP/1.1\n Impersonate-User: root\nHost: proxy\n\n", 400, nil},
@@ -121,11 +115,7 @@ var hostileHTTP1 = []struct {
 	{"a name that is not ASCII", aRead + "Impersonate\u2010User: root\n\n", 400, nil},
 
 	// The target and the host.
-	{
-		"absolute form goes where all goes", "GET http://127.0.0.1:1/a HTTP/1.1\nHost: proxy\n\n",
-		200,
-		[]string{"GET /a "},
-	},
+	{"absolute form goes where all goes", "GET http://127.0.0.1:1/a HTTP/1.1\nHost: proxy\n\n", 200, []string{"GET /a "}},
 	{"absolute form with a user", "GET https://root:x@proxy/a HTTP/1.1\nHost: proxy\n\n", 200, []string{"GET /a "}},
 	{"absolute form without a path", "GET https://proxy HTTP/1.1\nHost: proxy\n\n", 400, nil},
 	{"absolute form of another scheme", "GET file:///etc/passwd HTTP/1.1\nHost: proxy\n\n", 400, nil},
@@ -148,8 +138,7 @@ var hostileHTTP1 = []struct {
 	{"Host is not what Connection makes of it", aRead + "Connection: Host\n\n", 200, []string{"GET /a "}},
 	{
 		"parameters in the query that two programs read in two ways",
-		"GET /a?x=1;watch=true&%zz=1&y=2 HTTP/1.1\nHost: proxy\n\n",
-		200,
+		"GET /a?x=1;watch=true&%zz=1&y=2 HTTP/1.1\nHost: proxy\n\n", 200,
 		[]string{"GET /a?y=2 "},
 	},
 
@@ -160,18 +149,15 @@ var hostileHTTP1 = []struct {
 	// Hop-by-hop headers.
 	{
 		"Connection names who the user is",
-		aRead + "Connection: Authorization, Impersonate-User, Impersonate-Group, Impersonate-Uid, X-Forwarded-For\n\n",
-		200,
+		aRead + "Connection: Authorization, Impersonate-User, Impersonate-Group, Impersonate-Uid, X-Forwarded-For\n\n", 200,
 		[]string{"GET /a "},
 	},
 	{
-		"Connection names it in a line of its own", aRead + "Connection: close\nConnection: impersonate-user\n\n",
-		200,
+		"Connection names it in a line of its own", aRead + "Connection: close\nConnection: impersonate-user\n\n", 200,
 		[]string{"GET /a "},
 	},
 	{
-		"Connection names the length", aPost + "Connection: Content-Length\nContent-Length: 2\n\n{}",
-		200,
+		"Connection names the length", aPost + "Connection: Content-Length\nContent-Length: 2\n\n{}", 200,
 		[]string{"POST /a {}"},
 	},
 	{
@@ -241,20 +227,8 @@ var hostileHTTP1 = []struct {
 
 // notForTheAPIServer are headers about one hop only, or about another hop.
 var notForTheAPIServer = []string{
-	"Connection",
-	"Keep-Alive",
-	"Proxy-Connection",
-	"Proxy-Authorization",
-	"Proxy-Authenticate",
-	"Te",
-	"Trailer",
-	"Upgrade",
-	"Http2-Settings",
-	"Transfer-Encoding",
-	"Forwarded",
-	"X-Real-Ip",
-	"X-Forwarded-Host",
-	"X-Forwarded-Proto",
+	"Connection", "Keep-Alive", "Proxy-Connection", "Proxy-Authorization", "Proxy-Authenticate", "Te", "Trailer",
+	"Upgrade", "Http2-Settings", "Transfer-Encoding", "Forwarded", "X-Real-Ip", "X-Forwarded-Host", "X-Forwarded-Proto",
 }
 
 // TestHostileHTTP1 sends the corpus through proxies in front of an API server that speaks HTTP/2, and of one that only
@@ -273,9 +247,7 @@ func TestHostileHTTP1(t *testing.T) {
 					before := len(p.api.requests())
 					conn := p.raw(t, jane, test.request)
 					res, err := http.ReadResponse(bufio.NewReader(conn), nil)
-					if err != nil {
-						t.Fatal(err)
-					}
+					must.Do(t, err)
 					_ = res.Body.Close()
 					if res.StatusCode != test.want {
 						t.Errorf("want %d, got %d", test.want, res.StatusCode)
@@ -299,9 +271,8 @@ func TestNothingIsReadAfterADoubtfulEnd(t *testing.T) {
 	const more = "GET /smuggled HTTP/1.1\nHost: proxy\n\n"
 	const clte = "Content-Length: 6\nTransfer-Encoding: chunked\n\n0\n\n"
 	for _, test := range []struct {
-		name    string
-		request string
-		early   bool // the API server sends something before its response
+		name, request string
+		early         bool // the API server sends something before its response
 	}{
 		{name: "CL.TE", request: aPost + clte},
 		{name: "TE.CL", request: aChunkedPost + "Content-Length: 50\n\n2\n{}\n0\n\n"},
@@ -359,7 +330,5 @@ func checkArrived(t *testing.T, want []string, all []*recorded) {
 			arrived = append(arrived, fmt.Sprintf("%s %s %s", one.Method, one.URI, one.Body))
 		}
 	}
-	if diff := cmp.Diff(want, arrived); diff != "" {
-		t.Errorf("requests at the API server (-want +got):\n%s", diff)
-	}
+	same.Values(t, "requests at the API server", want, arrived)
 }

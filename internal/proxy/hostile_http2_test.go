@@ -17,6 +17,8 @@ import (
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // rawHTTP2 is a client that writes frames as a test defines them.
@@ -44,12 +46,8 @@ func (p *proxy) rawHTTP2Over(t *testing.T, below net.Conn, certificate *tls.Cert
 	c.AllowIllegalWrites = true
 	c.encoder = hpack.NewEncoder(&c.encoded)
 	c.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
-	if _, err := io.WriteString(conn, http2.ClientPreface); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.WriteSettings(); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(io.WriteString(conn, http2.ClientPreface))(t)
+	must.Do(t, c.WriteSettings())
 	return c
 }
 
@@ -58,9 +56,7 @@ func (c *rawHTTP2) block(t *testing.T, fields ...[2]string) []byte {
 	t.Helper()
 	c.encoded.Reset()
 	for _, field := range fields {
-		if err := c.encoder.WriteField(hpack.HeaderField{Name: field[0], Value: field[1]}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, c.encoder.WriteField(hpack.HeaderField{Name: field[0], Value: field[1]}))
 	}
 	return bytes.Clone(c.encoded.Bytes())
 }
@@ -68,12 +64,9 @@ func (c *rawHTTP2) block(t *testing.T, fields ...[2]string) []byte {
 // request sends a request, or trailers, on a stream; without a body, it ends the stream.
 func (c *rawHTTP2) request(t *testing.T, stream uint32, body bool, fields ...[2]string) {
 	t.Helper()
-	err := c.WriteHeaders(http2.HeadersFrameParam{
+	must.Do(t, c.WriteHeaders(http2.HeadersFrameParam{
 		StreamID: stream, BlockFragment: c.block(t, fields...), EndHeaders: true, EndStream: !body,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 }
 
 // begin sends a GET on a stream of a connection that may have ended.
@@ -99,10 +92,7 @@ func (c *rawHTTP2) status(t *testing.T, stream uint32) int {
 			}
 		case *http2.MetaHeadersFrame:
 			if frame.StreamID == stream {
-				status, err := strconv.Atoi(frame.PseudoValue("status"))
-				if err != nil {
-					t.Fatal(err)
-				}
+				status := must.Get(strconv.Atoi(frame.PseudoValue("status")))(t)
 				return status
 			}
 		case *http2.RSTStreamFrame:
@@ -169,9 +159,7 @@ func TestHostileHTTP2(t *testing.T) {
 		{name: "a path in the authority", fields: from("https", "proxy/smuggled?"), want: 400},
 		{name: "another host", fields: with("host", "other"), want: 200, arrived: aGet},
 		{name: "another scheme", fields: from("file", "proxy")},
-		{
-			name: "CR LF in the scheme", fields: from("https://x\r\nImpersonate-User: root", "proxy"),
-		},
+		{name: "CR LF in the scheme", fields: from("https://x\r\nImpersonate-User: root", "proxy")},
 		{name: "two paths", fields: with(":path", "/smuggled")},
 		{name: "two methods", fields: with(":method", "DELETE")},
 		{name: "a pseudo header after others", fields: append([][2]string{{"x", "y"}}, get...)},
@@ -224,9 +212,7 @@ func TestHostileHTTP2(t *testing.T) {
 			c := p.rawHTTP2(t, p.jane(t))
 			c.request(t, 1, test.body != "" || test.trailers != nil, test.fields...)
 			if test.body != "" {
-				if err := c.WriteData(1, test.trailers == nil, []byte(test.body)); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, c.WriteData(1, test.trailers == nil, []byte(test.body)))
 			}
 			if test.trailers != nil {
 				c.request(t, 1, false, test.trailers...)

@@ -20,6 +20,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/logs"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/flowcontrol"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // memory sets the memory limit of a proxy.
@@ -67,9 +68,7 @@ func (p *proxy) heldBy(user string, kind flowcontrol.Resource) int64 {
 // readNothing prevents the proxy from sending anything on a stream.
 func (c *rawHTTP2) readNothing(t *testing.T) {
 	t.Helper()
-	if err := c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}))
 }
 
 // pour writes to each response until it is stopped, and counts the bytes that were sent.
@@ -111,9 +110,7 @@ func (c *rawHTTP2) sendHead(t *testing.T, complete bool, fields ...[2]string) {
 		piece = block[:min(len(block), maxFrame)]
 		err = c.WriteContinuation(1, complete && len(piece) == len(block), piece)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 }
 
 // statuses reads until the connection ends, and counts the responses by status.
@@ -127,9 +124,7 @@ func (c *rawHTTP2) statuses(t *testing.T) map[int]int {
 		}
 		if head, ok := frame.(*http2.MetaHeadersFrame); ok {
 			code := 0
-			if _, err := fmt.Sscan(head.PseudoValue("status"), &code); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(fmt.Sscan(head.PseudoValue("status"), &code))(t)
 			got[code]++
 		}
 	}
@@ -238,9 +233,7 @@ func TestResponsesToSlowClientsEnd(t *testing.T) {
 		conn := p.raw(t, clientCertificate(t, p.signerCA, "mallory"), "")
 		_ = conn.NetConn().(*net.TCPConn).SetReadBuffer(8 << 10)
 		for range 3 { // one after the other, more than the kernel holds
-			if _, err := io.WriteString(conn, "GET /large HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(io.WriteString(conn, "GET /large HTTP/1.1\r\nHost: x\r\n\r\n"))(t)
 		}
 		eventually(t, func() bool { return sent.Load() > 0 && p.drain.serving.Load() == 0 })
 	})
@@ -250,9 +243,7 @@ func TestResponsesToSlowClientsEnd(t *testing.T) {
 		conn := p.raw(t, p.jane(t), "")
 		responses := bufio.NewReader(conn)
 		for range 3 {
-			if _, err := io.WriteString(conn, "GET /a HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(io.WriteString(conn, "GET /a HTTP/1.1\r\nHost: x\r\n\r\n"))(t)
 			readResponse(t, responses)
 			time.Sleep(400 * time.Millisecond)
 		}
@@ -436,9 +427,7 @@ func TestAuditLogKnowsNoInformationalStatus(t *testing.T) {
 	if line, err := responses.ReadString('\n'); err != nil || !strings.Contains(line, "100") {
 		t.Fatalf("want 100, got %q, %v", line, err)
 	}
-	if _, err := io.WriteString(conn, "{}"); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(io.WriteString(conn, "{}"))(t)
 	p.get(t, p.client(t, certificate), "/hints", nil)
 	for _, one := range file.events(t, 2) {
 		if got := one.ResponseStatus; got == nil || got.Code != http.StatusCreated {

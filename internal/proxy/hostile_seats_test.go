@@ -16,6 +16,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/flowcontrol"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/listener"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // atOnce counts concurrent operations at the API server.
@@ -102,10 +103,9 @@ func TestSlowBodiesHoldNothingAtTheAPIServer(t *testing.T) {
 	const create = "POST /api/v1/namespaces/d/configmaps HTTP/1.1\nHost: x\n"
 	large := strings.Repeat("x", listener.MaxHeldBody)
 	for _, test := range []struct {
-		name  string
-		first string // and the rest of the first part
-		rest  string
-		want  string
+		name       string
+		first      string // and the rest of the first part
+		rest, want string
 	}{
 		{"a length", create + "Content-Length: 5\n\nhell", "o", "hello"},
 		{"a length, when the client waits for 100 Continue", create + "Expect: 100-continue\nContent-Length: 5\n\nhell", "o", "hello"},
@@ -131,9 +131,7 @@ func TestSlowBodiesHoldNothingAtTheAPIServer(t *testing.T) {
 			if got := p.api.arrived.Load(); got != 0 {
 				t.Errorf("want nothing sent on before the body is here, got %d requests", got)
 			}
-			if _, err := io.WriteString(conn, crlf.Replace(test.rest)); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(io.WriteString(conn, crlf.Replace(test.rest)))(t)
 			responses := bufio.NewReader(conn)
 			response := readResponse(t, responses)
 			if response.Code == http.StatusContinue {
@@ -150,17 +148,13 @@ func TestSlowBodiesHoldNothingAtTheAPIServer(t *testing.T) {
 		p := startProxy(t)
 		c := p.rawHTTP2(t, clientCertificate(t, p.signerCA, "mallory"))
 		c.request(t, 1, true, pseudo("POST", "/api/v1/namespaces/d/configmaps")...)
-		if err := c.WriteData(1, false, []byte("hell")); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, c.WriteData(1, false, []byte("hell")))
 		p.waitServing(t, 1)
 		time.Sleep(100 * time.Millisecond)
 		if got := p.api.arrived.Load(); got != 0 {
 			t.Errorf("want nothing sent on before the body is here, got %d requests", got)
 		}
-		if err := c.WriteData(1, true, []byte("o")); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, c.WriteData(1, true, []byte("o")))
 		if got := c.status(t, 1); got != http.StatusOK || p.api.requests()[0].Body != "hello" {
 			t.Errorf("want hello sent on, got %d and %q", got, p.api.requests()[0].Body)
 		}
@@ -239,9 +233,7 @@ func (c *rawHTTP2) readEverything(t *testing.T) {
 	t.Helper()
 	const open = 1 << 30
 	window := http2.Setting{ID: http2.SettingInitialWindowSize, Val: open}
-	if err := errors.Join(c.WriteSettings(window), c.WriteWindowUpdate(0, open)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(c.WriteSettings(window), c.WriteWindowUpdate(0, open)))
 }
 
 // readAll opens the window and reads until n streams have ended. It returns their data.

@@ -71,10 +71,8 @@ func TestInformationalResponses(t *testing.T) {
 		_, _ = io.WriteString(w, "at last")
 	})
 	hints := 0
-	ctx := httptrace.WithClientTrace(
-		t.Context(),
-		&httptrace.ClientTrace{Got1xxResponse: func(int, textproto.MIMEHeader) error { hints++; return nil }},
-	)
+	ctx := httptrace.WithClientTrace(t.Context(),
+		&httptrace.ClientTrace{Got1xxResponse: func(int, textproto.MIMEHeader) error { hints++; return nil }})
 	res, err := p.send(ctx, p.as(t, "jane"), "GET", "/a", nil, nil)
 	if err != nil || res.Code != http.StatusOK || res.Body != "at last" || hints != 5 {
 		t.Errorf("want five hints and then the response, got %d, %d and %q, %v", hints, res.Code, res.Body, err)
@@ -125,11 +123,8 @@ func TestNamesInCertificates(t *testing.T) {
 		"an empty group":        {user: "jane", groups: []string{""}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			pair, err := p.signerCA.IssueClient(
-				certs.ClientIdentity{Username: test.user, Groups: test.groups},
-				time.Now(),
-				time.Hour,
-			)
+			pair, err := p.signerCA.IssueClient(certs.ClientIdentity{Username: test.user, Groups: test.groups}, time.Now(),
+				time.Hour)
 			if err != nil {
 				t.Logf("not even issued: %v", err)
 				return

@@ -20,6 +20,8 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/listener"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/relay"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/same"
 )
 
 // checkUnavailable expects a Status with 503 and, if a retry is safe, Retry-After.
@@ -65,9 +67,7 @@ func TestTokenIsNotAccepted(t *testing.T) {
 	})
 	client := p.as(t, "jane")
 	checkUnavailable(t, p.get(t, client, "/api/v1/nodes", nil), true)
-	if diff := cmp.Diff([]string{upstreamToken}, p.token.rejected); diff != "" {
-		t.Errorf("rejected tokens (-want +got):\n%s", diff)
-	}
+	same.Values(t, "rejected tokens", []string{upstreamToken}, p.token.rejected)
 	accepted.Store(true)
 	if got := p.get(t, client, "/apis/metrics.k8s.io/v1beta1/nodes", nil); got.Code != 401 || got.Body != "who are you?" {
 		t.Errorf("want the aggregated API's own response, got %d: %s", got.Code, got.Body)
@@ -175,16 +175,10 @@ func TestUpstreamCertificateIsVerified(t *testing.T) {
 	config := p.api.config("")
 	config.Host = other.URL
 	config.CAData = p.servingCA.CertPEM()
-	up, err := relay.NewUpstream(config, 2)
-	if err != nil {
-		t.Fatal(err)
-	}
+	up := must.Get(relay.NewUpstream(config, 2))(t)
 	defer up.Close()
-	req, err := http.NewRequestWithContext(t.Context(), "GET", other.URL+"/healthz", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = up.RoundTrip(req) //nolint:bodyclose // there is none
+	req := must.Get(http.NewRequestWithContext(t.Context(), "GET", other.URL+"/healthz", nil))(t)
+	_, err := up.RoundTrip(req) //nolint:bodyclose // there is none
 	if unknown := (*tls.CertificateVerificationError)(nil); !errors.As(err, &unknown) {
 		t.Errorf("want a certificate of another CA refused, got %v", err)
 	}

@@ -18,6 +18,7 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 var (
@@ -29,34 +30,22 @@ var (
 // both themes. Only the header that forbids frames is removed, to show it at both widths.
 func TestPageInBrowser(t *testing.T) {
 	t.Parallel()
-	ca, err := certs.NewCA("Company CA", time.Now(), time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ca := must.Get(certs.NewCA("Company CA", time.Now(), time.Hour))(t)
 	jwt := configv1alpha1.KubeconfigAuthenticator{Kind: configv1alpha1.AuthenticatorKindJWT, Name: "people"}
 	hook := configv1alpha1.KubeconfigAuthenticator{Kind: configv1alpha1.AuthenticatorKindWebhook, Name: "hook"}
-	offer, err := logininfo.NewOffer(
-		logininfo.Info{
-			ClusterName: "prod-eu", Endpoint: "https://kubernetes.production.europe.example.com:8443", CABundle: ca.CertPEM(),
-			APIGroupSuffix: "pinniped.dev",
-			Logins: []logininfo.Login{
-				{Name: "people", Authenticator: jwt, OIDC: &logininfo.OIDC{
-					KubeconfigOIDC: configv1alpha1.KubeconfigOIDC{
-						ClientID: "my-client", Scopes: []string{"openid", "offline_access"},
-					},
-					Issuer: "https://login.example.com", Audience: "my-client",
-				}},
-				{Name: "robots", Authenticator: hook},
-			},
+	offer := must.Get(logininfo.NewOffer(logininfo.Info{
+		ClusterName: "prod-eu", Endpoint: "https://kubernetes.production.europe.example.com:8443", CABundle: ca.CertPEM(),
+		APIGroupSuffix: "pinniped.dev",
+		Logins: []logininfo.Login{
+			{Name: "people", Authenticator: jwt, OIDC: &logininfo.OIDC{
+				KubeconfigOIDC: configv1alpha1.KubeconfigOIDC{ClientID: "my-client", Scopes: []string{"openid", "offline_access"}},
+				Issuer:         "https://login.example.com", Audience: "my-client",
+			}},
+			{Name: "robots", Authenticator: hook},
 		},
-		&configv1alpha1.InstallHint{
-			Text: "Install pinniped from our software center.", URL: "https://wiki.example.com/pinniped",
-		},
-		[]string{certs.Fingerprint(ca.Certificate().Raw)},
-	)
-	if err != nil {
-		t.Fatal(err)
-	}
+	}, &configv1alpha1.InstallHint{
+		Text: "Install pinniped from our software center.", URL: "https://wiki.example.com/pinniped",
+	}, []string{certs.Fingerprint(ca.Certificate().Raw)}))(t)
 	p := newProxy(t)
 	p.start(t, func(_ *proxy, o *Options) { o.LoginInfo = func() *logininfo.Offer { return offer } })
 	page := p.get(t, p.client(t, nil), "/", http.Header{"Accept": {browserAccepts}})
@@ -71,10 +60,7 @@ func TestPageInBrowser(t *testing.T) {
 	if download == nil {
 		t.Fatalf("the page offers no download:\n%s", page.Body)
 	}
-	content, err := base64.StdEncoding.DecodeString(html.UnescapeString(download[1]))
-	if err != nil {
-		t.Fatal(err)
-	}
+	content := must.Get(base64.StdEncoding.DecodeString(html.UnescapeString(download[1])))(t)
 	if config, err := clientcmd.Load(content); err != nil ||
 		config.Contexts[config.CurrentContext] == nil || len(config.AuthInfos) != 1 {
 		t.Errorf("the download is no kubeconfig: %v\n%s", err, content)

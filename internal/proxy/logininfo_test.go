@@ -8,6 +8,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/logininfo"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 const browserAccepts = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
@@ -16,15 +17,12 @@ const browserAccepts = "text/html,application/xhtml+xml,application/xml;q=0.9,*/
 // while it is not configured.
 func TestLoginInfo(t *testing.T) {
 	t.Parallel()
-	offer, err := logininfo.NewOffer(logininfo.Info{
+	offer := must.Get(logininfo.NewOffer(logininfo.Info{
 		ClusterName: "prod-eu", Endpoint: "https://proxy.example.com", APIGroupSuffix: "pinniped.dev",
 		Logins: []logininfo.Login{{Name: "robots", Authenticator: configv1alpha1.KubeconfigAuthenticator{
 			Kind: configv1alpha1.AuthenticatorKindWebhook, Name: "hook",
 		}}},
-	}, nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	}, nil, nil))(t)
 	var offered atomic.Pointer[logininfo.Offer]
 	p := newProxy(t)
 	p.start(t, func(_ *proxy, o *Options) { o.LoginInfo = offered.Load })
@@ -64,8 +62,7 @@ func TestLoginInfo(t *testing.T) {
 	}
 	if policy := page.Header.Get("Content-Security-Policy"); !strings.HasPrefix(policy, "default-src 'none'; ") ||
 		strings.Contains(
-			policy,
-			"unsafe",
+			policy, "unsafe",
 		) || page.Header.Get("X-Frame-Options") != "DENY" || page.Header.Get("Vary") != "Accept" {
 		t.Errorf("the page's headers: %v", page.Header)
 	}

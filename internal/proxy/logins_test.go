@@ -94,9 +94,7 @@ func TestASharedTokenIsRefusedToNoClient(t *testing.T) {
 	for range 32 {
 		all = append(all, p.logIn(t.Context(), t, "shared"))
 	}
-	eventually(t, func() bool {
-		return p.taken(flowcontrol.Login)+p.waiting(flowcontrol.Login) == len(all)
-	})
+	eventually(t, func() bool { return p.taken(flowcontrol.Login)+p.waiting(flowcontrol.Login) == len(all) })
 	close(release)
 	checkCodes(t, all, http.StatusCreated, len(all))
 }

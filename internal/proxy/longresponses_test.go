@@ -25,11 +25,10 @@ func TestSeatsAtTheAPIServer(t *testing.T) {
 	compressed := http.Header{"Content-Encoding": {"br"}}
 	large := bytes.Repeat([]byte("0123456789abcdef"), aLongResponse/16)
 	for _, test := range []struct {
-		name   string
-		path   string
-		header http.Header // of the response
-		before []byte      // the previous response to the same request, nil for none
-		want   int64
+		name, path string
+		header     http.Header // of the response
+		before     []byte      // the previous response to the same request, nil for none
+		want       int64
 	}{
 		{"a list of everything, of which nothing is known", longList, nil, nil, flowcontrol.LongSeats},
 		{"a list that was long", longList, nil, large, flowcontrol.LongSeats},

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // measured returns the scraped metrics of the proxy by "name{label=value,...}". A histogram is its number of
@@ -15,13 +17,8 @@ import (
 func measured(t *testing.T, m *Metrics) map[string]float64 {
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry() // compares what is collected with what is described
-	if err := registry.Register(m); err != nil {
-		t.Fatal(err)
-	}
-	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, registry.Register(m))
+	families := must.Get(registry.Gather())(t)
 	found := map[string]float64{}
 	for _, family := range families {
 		for _, one := range family.GetMetric() {
@@ -139,10 +136,8 @@ func TestConnectionsAreMeasured(t *testing.T) {
 		return p.get(t, client, "/api/v1/nodes", nil).Code == http.StatusServiceUnavailable
 	})
 	client.CloseIdleConnections()
-	checkMeasured(t, p.Metrics, map[string]float64{
-		"client_connections{}":                       0,
-		"upstream_problems_total{cause=unreachable}": 1,
-	})
+	checkMeasured(t, p.Metrics,
+		map[string]float64{"client_connections{}": 0, "upstream_problems_total{cause=unreachable}": 1})
 	p.token.set("")
 	p.get(t, client, "/api/v1/nodes", nil)
 	checkMeasured(t, p.Metrics, map[string]float64{"upstream_problems_total{cause=no_credential}": 1})

@@ -16,6 +16,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/flowcontrol"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/listener"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // stuckWriter is the response to a client that reads nothing.
@@ -105,9 +106,7 @@ func TestLostConnectionsAreForgotten(t *testing.T) {
 	c.request(t, 1, false, pseudo("GET", "/a")...)
 	eventually(t, func() bool { return b.now.Load() == 1 })
 	one := weak.Make(p.port.Of(&http.Request{RemoteAddr: c.conn.LocalAddr().String()}))
-	if err := c.WriteRSTStream(1, http2.ErrCodeCancel); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.WriteRSTStream(1, http2.ErrCodeCancel))
 	p.waitServing(t, 0)
 	_ = c.conn.Close()
 	eventually(t, func() bool {

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/flowcontrol"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 func TestResponsesStreamAtOnce(t *testing.T) {
@@ -135,9 +136,7 @@ func TestUpgrades(t *testing.T) {
 					t.Fatalf("want %q back, got %q, %v", word, got, err)
 				}
 			}
-			if err := conn.CloseWrite(); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, conn.CloseWrite())
 			rest, err := io.ReadAll(reader)
 			if err != nil || string(rest) != "that was all\n" {
 				t.Errorf("want what comes after our half is closed, got %q, %v", rest, err)
@@ -197,9 +196,7 @@ func TestLastWordsOfAnAPIServerThatResets(t *testing.T) {
 	}
 	// Closing the connection at once would cause a reset, which makes some systems drop unread data.
 	ended := time.Now()
-	if _, err := io.WriteString(conn, "the rest of the input\n"); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(io.WriteString(conn, "the rest of the input\n"))(t)
 	if n, err := conn.NetConn().Read(make([]byte, 1)); n != 0 || !errors.Is(err, io.EOF) {
 		t.Errorf("want the connection closed in good order, got %d bytes, %v", n, err)
 	}
@@ -247,9 +244,7 @@ func TestLastWordsOfAnAPIServerThatTakesNothingMore(t *testing.T) {
 	conn, reader := p.switches(t, execSPDY)
 	close(deaf)
 	for range 3 { // the first failed write, and further ones
-		if _, err := io.WriteString(conn, "the rest of the input\n"); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(io.WriteString(conn, "the rest of the input\n"))(t)
 	}
 	if rest, err := io.ReadAll(reader); err != nil || string(rest) != "exit code 3\n" {
 		t.Errorf("want the last words and the end, got %q, %v", rest, err)
@@ -340,9 +335,7 @@ func TestManySessions(t *testing.T) {
 	p.get(t, p.as(t, "joe"), "/api/v1/nodes", nil).check(t, http.StatusOK, "want another user served meanwhile")
 	for conn, responses := range open {
 		said := make([]byte, 6)
-		if _, err := io.WriteString(conn, "hello\n"); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(io.WriteString(conn, "hello\n"))(t)
 		if _, err := io.ReadFull(responses, said); err != nil || string(said) != "HELLO\n" {
 			t.Fatalf("want every session to live, got %q, %v", said, err)
 		}

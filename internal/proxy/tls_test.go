@@ -15,6 +15,7 @@ import (
 	"golang.org/x/net/http2"
 
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/flowcontrol"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // TestNoSessionIsResumed checks that no session is resumed, because the client would not be asked for its certificate
@@ -96,10 +97,7 @@ func TestHandshakes(t *testing.T) {
 func TestHTTP2Limits(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t)
-	frame, err := p.rawHTTP2(t, nil).ReadFrame()
-	if err != nil {
-		t.Fatal(err)
-	}
+	frame := must.Get(p.rawHTTP2(t, nil).ReadFrame())(t)
 	settings, ok := frame.(*http2.SettingsFrame)
 	if !ok {
 		t.Fatalf("want settings first, got %v", frame)
@@ -143,10 +141,8 @@ func TestKnownCertificates(t *testing.T) {
 	first.status(t, 1)
 	eventually(t, func() bool { return users(1) })
 	p.rawHTTP2(t, jane)
-	eventually(
-		t,
-		func() bool { return users(2) && p.heldBy("jane", flowcontrol.Connection) > flowcontrol.ConnectionBytes },
-	)
+	eventually(t,
+		func() bool { return users(2) && p.heldBy("jane", flowcontrol.Connection) > flowcontrol.ConnectionBytes })
 }
 
 // TestCertificatesOfManyGroups presents a certificate of the maximum size that the Concierge APIs issue (maxCertificate
@@ -181,9 +177,7 @@ func TestHeadersThatDoNotEnd(t *testing.T) {
 	p.start(t)
 	c := p.rawHTTP2(t, nil)
 	begun := http2.HeadersFrameParam{StreamID: 1, BlockFragment: c.block(t, pseudo("GET", "/a")...), EndStream: true}
-	if err := c.WriteHeaders(begun); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.WriteHeaders(begun))
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)

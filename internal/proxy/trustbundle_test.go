@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/pinniped-toolkit/pinniped/internal/trustbundle"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // TestTrustBundleIsPublished checks that all clients can read the published CA bundle, and that these requests do not reach
@@ -29,10 +30,7 @@ func TestTrustBundleIsPublished(t *testing.T) {
 		t.Errorf("while nothing is published: %+v", got)
 	}
 	for _, bundle := range [][]byte{p.servingCA.CertPEM(), nil, append(p.servingCA.CertPEM(), p.signerCA.CertPEM()...)} {
-		document, err := trustbundle.Encode(bundle)
-		if err != nil {
-			t.Fatal(err)
-		}
+		document := must.Get(trustbundle.Encode(bundle))(t)
 		published.Store(&document)
 		for name, client := range map[string]*http.Client{"nobody": nobody, "a user": p.as(t, "ann")} {
 			for _, header := range []http.Header{{}, {"Authorization": {"Bearer bad"}}, {"Impersonate-User": {"x"}}} {

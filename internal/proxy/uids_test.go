@@ -4,8 +4,9 @@ import (
 	"encoding/base64"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	authenticationv1 "k8s.io/api/authentication/v1"
+
+	"github.com/pinniped-toolkit/pinniped/test/testkit/same"
 )
 
 // TestUIDs sends users with and without a UID, from tokens and certificates. No token is forwarded in any place.
@@ -64,9 +65,7 @@ func TestUIDs(t *testing.T) {
 			}
 			delete(arrived[0].Header, "Impersonate-Extra-Original-User-Info.impersonation-Proxy.concierge.pinniped.dev")
 			checkIdentity(t, arrived[0], test.want)
-			if diff := cmp.Diff(test.protocols, arrived[0].Header["Sec-Websocket-Protocol"]); diff != "" {
-				t.Errorf("subprotocols (-want +got):\n%s", diff)
-			}
+			same.Values(t, "subprotocols", test.protocols, arrived[0].Header["Sec-Websocket-Protocol"])
 		})
 	}
 }

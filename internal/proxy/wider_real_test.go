@@ -18,6 +18,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/identity"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // webhookArgs returns the flags for an authorizer before RBAC. It denies what deny returns, and has no opinion about
@@ -42,12 +43,9 @@ func webhookArgs(t *testing.T, deny func(*authorizationv1.ResourceAttributes) bo
 	config.Contexts["c"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
 	config.CurrentContext = "c"
 	path := filepath.Join(t.TempDir(), "webhook.kubeconfig")
-	if err := clientcmd.WriteToFile(*config, path); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, clientcmd.WriteToFile(*config, path))
 	return []string{
-		"--authorization-mode=Webhook,RBAC",
-		"--authorization-webhook-version=v1",
+		"--authorization-mode=Webhook,RBAC", "--authorization-webhook-version=v1",
 		"--authorization-webhook-config-file=" + path,
 	}
 }
@@ -68,29 +66,21 @@ func (r *realProxy) grant(t *testing.T, who string, verbs []string, names ...str
 		ResourceNames: names,
 	}
 	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: who}, Rules: []rbacv1.PolicyRule{rule}}
-	if _, err := r.admin.RbacV1().Roles("default").Create(t.Context(), role, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(r.admin.RbacV1().Roles("default").Create(t.Context(), role, metav1.CreateOptions{}))(t)
 	binding := &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: who},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: who},
 		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: who}},
 	}
 	bindings := r.admin.RbacV1().RoleBindings("default")
-	if _, err := bindings.Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(bindings.Create(t.Context(), binding, metav1.CreateOptions{}))(t)
 	name := ""
 	if len(names) > 0 {
 		name = names[0]
 	}
 	about := &authorizationv1.ResourceAttributes{Namespace: "default", Verb: verbs[0], Resource: "configmaps", Name: name}
 	r.waitPermitted(t, authorizationv1.SubjectAccessReviewSpec{User: who, ResourceAttributes: about})
-	return func() {
-		if err := bindings.Delete(t.Context(), who, metav1.DeleteOptions{}); err != nil {
-			t.Fatal(err)
-		}
-	}
+	return func() { must.Do(t, bindings.Delete(t.Context(), who, metav1.DeleteOptions{})) }
 }
 
 // TestRealWiderQuestions uses a real API server whose first authorizer denies some names that RBAC allows. The objects

@@ -24,6 +24,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/flowcontrol"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/identity/clienttrust"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // begun returns how many permits of a resource were granted, and turnedAway how many were refused.
@@ -60,9 +61,7 @@ func (p *proxy) block(about func(string) bool) *blocked {
 func is(name string) func(string) bool { return func(one string) bool { return one == name } }
 
 // begin sends a request in the background. Its response goes to a channel; zero means none.
-func (p *proxy) begin(
-	ctx context.Context, client *http.Client, method, path string, body io.Reader,
-) <-chan response {
+func (p *proxy) begin(ctx context.Context, client *http.Client, method, path string, body io.Reader) <-chan response {
 	got := make(chan response, 1)
 	go func() {
 		response, _ := p.send(ctx, client, method, path, nil, body)
@@ -137,9 +136,7 @@ func TestUsersAreQueuedFairly(t *testing.T) {
 			all = append(all, p.begin(t.Context(), client, "GET", fmt.Sprintf("/a-%d", i), nil))
 		}
 	}
-	eventually(t, func() bool {
-		return greedy.Load() == 2*fit && p.waiting(flowcontrol.AccessReview) == 2*(asked-fit)
-	})
+	eventually(t, func() bool { return greedy.Load() == 2*fit && p.waiting(flowcontrol.AccessReview) == 2*(asked-fit) })
 	one := p.begin(t.Context(), p.as(t, "modest"), "GET", "/b", nil)
 	eventually(t, func() bool { return p.waiting(flowcontrol.AccessReview) == 2*(asked-fit)+1 })
 	step <- struct{}{}
@@ -254,9 +251,7 @@ func TestLoginsAreBounded(t *testing.T) {
 	other := p.rawHTTP2(t, nil)
 	for i := range uint32(40) {
 		other.request(t, 2*i+1, true, pseudo("POST", loginPath)...)
-		if err := other.WriteData(2*i+1, true, []byte("wrong")); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, other.WriteData(2*i+1, true, []byte("wrong")))
 	}
 	eventually(t, func() bool { return busy.now.Load() == fit && p.turnedAway(flowcontrol.Login) > 0 })
 	for name, client := range map[string]*http.Client{"another connection": p.client(t, nil), "a user": guesser} {
@@ -280,9 +275,7 @@ func TestSlowLoginsHoldNoSeat(t *testing.T) {
 	client := p.client(t, nil)
 	body, more := io.Pipe()
 	slow := p.begin(t.Context(), client, "POST", loginPath, body)
-	if _, err := more.Write([]byte("half")); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(more.Write([]byte("half")))(t)
 	p.do(t, p.client(t, nil), "POST", loginPath, nil, "whole").check(t, 200, "want another login meanwhile")
 	if p.begun(flowcontrol.Login) != 1 {
 		t.Error("want a login to is queued when its body is there, not before")
@@ -315,10 +308,7 @@ func TestLoginsNeedLittleMemory(t *testing.T) {
 // badChain returns a certificate of an unknown CA with a number of intermediates that could have issued it.
 func badChain(t *testing.T, intermediates int, subject func(i int) string, notBefore time.Time) *tls.Certificate {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := must.Get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
 	template := &x509.Certificate{
 		SerialNumber:          big.NewInt(1),
 		NotBefore:             notBefore,
@@ -330,11 +320,7 @@ func badChain(t *testing.T, intermediates int, subject func(i int) string, notBe
 		one.Subject, one.IsCA = pkix.Name{CommonName: name}, ca
 		parent := *template
 		parent.Subject = pkix.Name{CommonName: "unknown"}
-		der, err := x509.CreateCertificate(rand.Reader, &one, &parent, &key.PublicKey, key)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return der
+		return must.Get(x509.CreateCertificate(rand.Reader, &one, &parent, &key.PublicKey, key))(t)
 	}
 	chain := [][]byte{issue("other", false)}
 	for i := range intermediates {
@@ -344,7 +330,7 @@ func badChain(t *testing.T, intermediates int, subject func(i int) string, notBe
 }
 
 func different(i int) string { return fmt.Sprint("ca-", i) }
-func same(int) string        { return "unknown" }
+func alike(int) string       { return "unknown" }
 
 // TestCostlyChains presents certificates that are costly to verify. They are refused without verification; others are
 // verified once.
@@ -360,14 +346,11 @@ func TestCostlyChains(t *testing.T) {
 		want  int64 // verifications of users' and front proxies' certificates
 	}{
 		{"verifies one certificate once, whatever for", badChain(t, 0, different, time.Now()), 2},
-		{
-			"verifies as many as a client may present once",
-			badChain(t, clienttrust.MaxPresented-1, different, time.Now()), 2,
-		},
+		{"verifies as many as a client may present once", badChain(t, clienttrust.MaxPresented-1, different, time.Now()), 2},
 		{"refuses one more", badChain(t, clienttrust.MaxPresented, different, time.Now()), 0},
 		{"refuses twenty", badChain(t, 20, different, time.Now()), 0},
-		{"takes two of one name", badChain(t, 2, same, time.Now()), 2},
-		{"refuses three of one name", badChain(t, 3, same, time.Now()), 0},
+		{"takes two of one name", badChain(t, 2, alike, time.Now()), 2},
+		{"refuses three of one name", badChain(t, 3, alike, time.Now()), 0},
 	} {
 		before := p.begun(flowcontrol.Certificate)
 		for range 10 {
@@ -414,9 +397,7 @@ func TestVerificationsAreQueued(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range 40 {
 		certificate := clientCertificate(t, p.signerCA, fmt.Sprintf("user-%d", i))
-		all.Go(func() {
-			p.get(t, p.client(t, certificate), "/a", nil).check(t, 200, "want 200")
-		})
+		all.Go(func() { p.get(t, p.client(t, certificate), "/a", nil).check(t, 200, "want 200") })
 	}
 	all.Wait()
 	if got := p.begun(flowcontrol.Certificate); got != 40 {

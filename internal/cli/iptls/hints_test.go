@@ -22,6 +22,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/iptlstest"
 	"github.com/pinniped-toolkit/pinniped/test/sessiontest"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // accepts parses a command line with the real command tree, without files and without a cluster.
@@ -222,9 +223,7 @@ func commandOf(t *testing.T, w *iptlstest.World, s *session.Session, line string
 			pair := iptlstest.Serving(t, w.CA, iptlstest.Loopback())
 			o.Cert, o.Key = filepath.Join(t.TempDir(), "cert.pem"), filepath.Join(t.TempDir(), "key.pem")
 			for path, content := range map[string][]byte{o.Cert: pair.CertPEM, o.Key: pair.KeyPEM} {
-				if err := os.WriteFile(path, content, 0o600); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, os.WriteFile(path, content, 0o600))
 			}
 		}
 		return o

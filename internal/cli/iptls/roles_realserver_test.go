@@ -27,6 +27,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/iptlstest"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // TestRoles runs the ip-tls commands on a real API server, as users with the Roles in deploy/iptlsroles and as a user
@@ -38,9 +39,7 @@ func TestRoles(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name string, content []byte) string {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, content, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(path, content, 0o600))
 		return path
 	}
 	secret := func(namespace, name string, pair *certs.KeyPair, ca *certs.CA) map[string]any {
@@ -73,19 +72,11 @@ func TestRoles(t *testing.T) {
 			}},
 		},
 	} {
-		text, err := yaml.Marshal(object)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get(yaml.Marshal(object))(t)
 		fmt.Fprintf(&objects, "---\n%s", text)
 	}
-	if err := cluster.Install(t.Context(), write("objects.yaml", objects.Bytes())); err != nil {
-		t.Fatal(err)
-	}
-	admin, err := discovery.Connect(cluster.AdminConfig(), apis.DefaultGroupSuffix)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cluster.Install(t.Context(), write("objects.yaml", objects.Bytes())))
+	admin := must.Get(discovery.Connect(cluster.AdminConfig(), apis.DefaultGroupSuffix))(t)
 	// The agent records that it has published its own CA before.
 	w.Cluster.Report(w.Proxy.URL(), w.Generated.CertPEM())
 	w.RecordSince(t, time.Now().Add(-time.Hour))
@@ -95,11 +86,8 @@ func TestRoles(t *testing.T) {
 	usual, _ := discovery.Objects(&configv1alpha1.CredentialIssuer{}, "pinniped-concierge")
 	usual.RevisionsConfigMap = handedOut
 	w.Cluster.Issuer.Status.Objects, w.Cluster.Issuer.Status.Revisions = &usual, nil
-	_, err = admin.ApplyConfigMap(t.Context(), "pinniped-concierge", handedOut,
-		map[string]any{"data": w.Cluster.Revisions.Data}, discovery.ApplyOptions{FieldManager: "agent"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Get(admin.ApplyConfigMap(t.Context(), "pinniped-concierge", handedOut,
+		map[string]any{"data": w.Cluster.Revisions.Data}, discovery.ApplyOptions{FieldManager: "agent"}))(t)
 	history, err := serving.Read(w.Cluster.Revisions.Data)
 	if err != nil || len(history.Revisions) != 2 {
 		t.Fatal(history, err)
@@ -107,42 +95,27 @@ func TestRoles(t *testing.T) {
 	for i := range w.Cluster.Issuer.Status.Strategies {
 		w.Cluster.Issuer.Status.Strategies[i].LastUpdateTime = metav1.Now()
 	}
-	_, err = admin.MergeCredentialIssuer(t.Context(), "pinniped-concierge-config",
-		map[string]any{"status": w.Cluster.Issuer.Status}, discovery.ApplyOptions{FieldManager: "agent", Status: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cluster.Install(t.Context(), "../../../deploy/iptlsroles"); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(admin.MergeCredentialIssuer(t.Context(), "pinniped-concierge-config",
+		map[string]any{"status": w.Cluster.Issuer.Status}, discovery.ApplyOptions{FieldManager: "agent", Status: true}))(t)
+	must.Do(t, cluster.Install(t.Context(), "../../../deploy/iptlsroles"))
 	user := func(name, role string) string {
 		if role != "" {
 			bindings := ""
 			for _, kind := range []string{"ClusterRole", "Role"} {
-				binding, err := yaml.Marshal(map[string]any{
+				binding := must.Get(yaml.Marshal(map[string]any{
 					"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind + "Binding",
 					"metadata": map[string]any{"name": name, "namespace": "pinniped-concierge"},
 					"roleRef":  map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": role},
 					"subjects": []any{map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": name}},
-				})
-				if err != nil {
-					t.Fatal(err)
-				}
+				}))(t)
 				bindings += "---\n" + string(binding)
 			}
 			bindings = strings.Replace(bindings, "  name: "+name+"\n  namespace: pinniped-concierge\n", "  name: "+name+"\n", 1)
-			if err := cluster.Install(t.Context(), write(name+".yaml", []byte(bindings))); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, cluster.Install(t.Context(), write(name+".yaml", []byte(bindings))))
 		}
-		config, err := cluster.User(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		config := must.Get(cluster.User(name))(t)
 		path := filepath.Join(dir, name+".kubeconfig")
-		if err := cluster.WriteKubeconfig(path, config); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, cluster.WriteKubeconfig(path, config))
 		return path
 	}
 	nobody := user("nobody", "")
@@ -199,10 +172,7 @@ func TestRoles(t *testing.T) {
 // administrator, and that the command in the hint creates one that the operator can fill.
 func fillsASecretThatAnAdministratorMakes(t *testing.T, cluster *devcluster.Cluster, set []string) {
 	t.Helper()
-	kubectl, err := cluster.Kubectl()
-	if err != nil {
-		t.Fatal(err)
-	}
+	kubectl := must.Get(cluster.Kubectl())(t)
 	admin := func(command string) {
 		t.Helper()
 		run := exec.CommandContext(t.Context(), "bash", "-c", command)

@@ -32,6 +32,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/iptlstest"
 	"github.com/pinniped-toolkit/pinniped/test/sessiontest"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // decision is the decision of a command, without texts.
@@ -55,13 +56,8 @@ func TestSentencesDecideNothing(t *testing.T) {
 		if f := certs.NewFinding(certs.Expired, "some words"); f.Message == "some words" {
 			t.Fatal("the sentences are the usual ones")
 		}
-		encoded, err := json.Marshal(decisions(t))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, encoded, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		encoded := must.Get(json.Marshal(decisions(t)))(t)
+		must.Do(t, os.WriteFile(path, encoded, 0o600))
 		return
 	}
 	tool, err := exec.LookPath("go")
@@ -69,29 +65,15 @@ func TestSentencesDecideNothing(t *testing.T) {
 		t.Skipf("it builds a second pkg/certs: %v", err)
 	}
 	path := filepath.Join(t.TempDir(), "decisions.json")
-	inner := exec.CommandContext(
-		t.Context(),
-		tool,
-		"test",
-		"-count=1",
-		"-overlay",
-		overlay(t),
-		"-run",
-		"^"+t.Name()+"$",
-		".",
-	)
+	inner := exec.CommandContext(t.Context(), tool, "test", "-count=1", "-overlay", overlay(t), "-run", "^"+t.Name()+"$",
+		".")
 	inner.Env = append(os.Environ(), otherWords+"="+path)
 	if out, err := inner.CombinedOutput(); err != nil {
 		t.Fatalf("with other sentences: %v\n%s", err, out)
 	}
-	encoded, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	encoded := must.Get(os.ReadFile(path))(t)
 	var other map[string]decision
-	if err := json.Unmarshal(encoded, &other); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal(encoded, &other))
 	if diff := cmp.Diff(decisions(t), other); diff != "" {
 		t.Errorf("decisions change with the sentences (-usual +other):\n%s", diff)
 	}
@@ -100,10 +82,7 @@ func TestSentencesDecideNothing(t *testing.T) {
 // overlay writes a copy of pkg/certs with other messages, and returns the path of the JSON file for `go test -overlay`.
 func overlay(t *testing.T) string {
 	t.Helper()
-	sources, err := filepath.Glob("../../../pkg/certs/*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	sources := must.Get(filepath.Glob("../../../pkg/certs/*.go"))(t)
 	directory, replaced := t.TempDir(), map[string]string{}
 	sentences := 0
 	for _, source := range sources {
@@ -111,10 +90,7 @@ func overlay(t *testing.T) string {
 			continue
 		}
 		files := token.NewFileSet()
-		file, err := parser.ParseFile(files, source, nil, parser.ParseComments)
-		if err != nil {
-			t.Fatal(err)
-		}
+		file := must.Get(parser.ParseFile(files, source, nil, parser.ParseComments))(t)
 		before := sentences
 		ast.Inspect(file, func(n ast.Node) bool {
 			pair, ok := n.(*ast.KeyValueExpr)
@@ -132,18 +108,11 @@ func overlay(t *testing.T) string {
 			continue
 		}
 		var text bytes.Buffer
-		if err := format.Node(&text, files, file); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, format.Node(&text, files, file))
 		written := filepath.Join(directory, filepath.Base(source))
-		absolute, err := filepath.Abs(source)
-		if err != nil {
-			t.Fatal(err)
-		}
+		absolute := must.Get(filepath.Abs(source))(t)
 		replaced[absolute] = written
-		if err := os.WriteFile(written, text.Bytes(), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(written, text.Bytes(), 0o600))
 	}
 	if sentences < len(certs.Codes()) {
 		t.Fatalf("only %d sentences of the catalogue were found", sentences)
@@ -167,22 +136,12 @@ func inOtherWords(text string) string {
 }
 `
 	written := filepath.Join(directory, "inotherwords.go")
-	if err := os.WriteFile(written, []byte(words), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	absolute, err := filepath.Abs("../../../pkg/certs/inotherwords.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(written, []byte(words), 0o600))
+	absolute := must.Get(filepath.Abs("../../../pkg/certs/inotherwords.go"))(t)
 	replaced[absolute] = written
-	encoded, err := json.Marshal(map[string]any{"Replace": replaced})
-	if err != nil {
-		t.Fatal(err)
-	}
+	encoded := must.Get(json.Marshal(map[string]any{"Replace": replaced}))(t)
 	listed := filepath.Join(directory, "overlay.json")
-	if err := os.WriteFile(listed, encoded, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(listed, encoded, 0o600))
 	return listed
 }
 
@@ -271,18 +230,15 @@ func decisions(t *testing.T) map[string]decision {
 		}},
 		{"set of no Secret", fresh, []command{func(s *session.Session) factory.Command { return set(s, "nothing") }}},
 		{
-			"set of another name",
-			with(otherName),
+			"set of another name", with(otherName),
 			[]command{func(s *session.Session) factory.Command { return set(s, "proxy-tls") }},
 		},
 		{
-			"set of another name, allowed",
-			with(otherName),
+			"set of another name, allowed", with(otherName),
 			[]command{func(s *session.Session) factory.Command { return set(s, "proxy-tls", "NameNotCovered") }},
 		},
 		{
-			"set of another CA",
-			with(otherCA),
+			"set of another CA", with(otherCA),
 			[]command{func(s *session.Session) factory.Command { return set(s, "proxy-tls") }},
 		},
 		{"set of another CA, allowed", with(otherCA), []command{
@@ -298,17 +254,14 @@ func decisions(t *testing.T) map[string]decision {
 			w.Cluster.AfterApply = func(*iptlstest.Cluster) { fails(w, configv1alpha1.ReasonErrorDuringSetup) }
 		}), []command{func(s *session.Session) factory.Command { s.Timeout = short; return set(s, "proxy-tls") }}},
 		{
-			"set of another namespace",
-			fresh,
+			"set of another namespace", fresh,
 			[]command{func(s *session.Session) factory.Command { return set(s, "shared/proxy-tls") }},
 		},
 		{"unset and undo", external, []command{
 			func(s *session.Session) factory.Command { return &change.UnsetOptions{Session: s, Flags: flags()} },
 			func(s *session.Session) factory.Command { return &change.UndoOptions{Session: s, Flags: flags()} },
 		}},
-		{"set of the next CA", next, []command{
-			func(s *session.Session) factory.Command { return set(s, "next-tls") },
-		}},
+		{"set of the next CA", next, []command{func(s *session.Session) factory.Command { return set(s, "next-tls") }}},
 		{"status", external, []command{look}},
 		{
 			"status of a failure",
@@ -351,10 +304,7 @@ func decisions(t *testing.T) map[string]decision {
 
 // decide runs a command, and returns the parts of its result that are not texts.
 func decide(
-	ctx context.Context,
-	t *testing.T,
-	w *iptlstest.World,
-	command func(*session.Session) factory.Command,
+	ctx context.Context, t *testing.T, w *iptlstest.World, command func(*session.Session) factory.Command,
 ) decision {
 	t.Helper()
 	r := sessiontest.Run(ctx, w, func(s *session.Session) factory.Command {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/flowcontrol"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 const mib = 1 << 20
@@ -91,21 +92,13 @@ func TestTenThousandWatches(t *testing.T) {
 func TestMove(t *testing.T) {
 	t.Parallel()
 	a := standard()
-	permit, err := a.Enqueue(nobody, flowcontrol.Cost{Resource: flowcontrol.Request, Bytes: mib})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := permit.Transfer(jane); err != nil {
-		t.Fatal(err)
-	}
+	permit := must.Get(a.Enqueue(nobody, flowcontrol.Cost{Resource: flowcontrol.Request, Bytes: mib}))(t)
+	must.Do(t, permit.Transfer(jane))
 	if a.Total(nobody) != 0 || a.HeldBy(jane, flowcontrol.Request) != mib {
 		t.Error("want the memory to be the user's")
 	}
 	fill(a, jane, flowcontrol.Request, mib)
-	second, err := a.Enqueue(nobody, flowcontrol.Cost{Resource: flowcontrol.Request, Bytes: mib})
-	if err != nil {
-		t.Fatal(err)
-	}
+	second := must.Get(a.Enqueue(nobody, flowcontrol.Cost{Resource: flowcontrol.Request, Bytes: mib}))(t)
 	if err := second.Transfer(jane); !isFull(err) || a.Total(nobody) != mib {
 		t.Errorf("want it to stay where it was, got %v", err)
 	}
@@ -149,11 +142,8 @@ func TestEverybodyIsNextSoon(t *testing.T) {
 	t.Parallel()
 	a := standard()
 	ask := func(who flowcontrol.Flow, seats int, subFlowQueue any) *flowcontrol.Permit {
-		permit, err := a.Enqueue(who, flowcontrol.Cost{Resource: flowcontrol.Forward, Seats: seats, SubFlow: subFlowQueue})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return permit
+		cost := flowcontrol.Cost{Resource: flowcontrol.Forward, Seats: seats, SubFlow: subFlowQueue}
+		return must.Get(a.Enqueue(who, cost))(t)
 	}
 	var greedy []*flowcontrol.Permit
 	for range 1000 {
@@ -238,10 +228,9 @@ func TestReadsYield(t *testing.T) {
 		var all []*flowcontrol.Permit
 		enter := func(who flowcontrol.Flow, subFlowQueue string, yields bool) {
 			t.Helper()
-			permit, err := a.Enqueue(who, flowcontrol.Cost{Resource: flowcontrol.Forward, SubFlow: subFlowQueue, Yields: yields})
-			if err != nil {
-				t.Fatal(err)
-			}
+			permit := must.Get(
+				a.Enqueue(who, flowcontrol.Cost{Resource: flowcontrol.Forward, SubFlow: subFlowQueue, Yields: yields}),
+			)(t)
 			all = append(all, permit)
 		}
 		readAll := func(want int, when string) {
@@ -354,10 +343,7 @@ func TestUsersRunBeforeUnauthenticatedClients(t *testing.T) {
 	for range rounds {
 		a := flowcontrol.New(flowcontrol.LimitsFor(flowcontrol.DefaultMemory, 1))
 		preAuth := flowcontrol.Cost{Resource: flowcontrol.PreAuth}
-		holder, err := a.Enqueue(flowcontrol.Flow{Address: "192.0.2.1"}, preAuth)
-		if err != nil {
-			t.Fatal(err)
-		}
+		holder := must.Get(a.Enqueue(flowcontrol.Flow{Address: "192.0.2.1"}, preAuth))(t)
 		order := make(chan string, 2)
 		go func() {
 			permit, err := a.Acquire(t.Context(), flowcontrol.Flow{Address: "192.0.2.2"}, preAuth)

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // TestTheTableIsDocumented compares docs/overload.md with the limits of the default pod. `make update-golden` rewrites
@@ -15,10 +17,7 @@ func TestTheTableIsDocumented(t *testing.T) {
 	t.Parallel()
 	const begin, end = "<!-- table -->\n", "<!-- end of table -->\n"
 	path := filepath.Join("..", "..", "..", "docs", "overload.md")
-	content, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	content := must.Get(os.ReadFile(path))(t)
 	before, rest, ok := strings.Cut(string(content), begin)
 	got, after, closed := strings.Cut(rest, end)
 	if !ok || !closed {
@@ -32,9 +31,7 @@ func TestTheTableIsDocumented(t *testing.T) {
 		t.Errorf("%s says otherwise (UPDATE_GOLDEN=1 rewrites it): want\n%s", path, want)
 		return
 	}
-	if err := os.WriteFile(path, []byte(before+begin+want+end+after), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(path, []byte(before+begin+want+end+after), 0o600))
 }
 
 func table() string {

@@ -63,9 +63,8 @@ func TestBadTokensPushOutNoGoodOnes(t *testing.T) {
 		return ok && err == nil
 	}
 	mayRead := func(name, path string) bool {
-		verdict, _, err := access.Authorize(t.Context(), authorizer.AttributesRecord{
-			User: &user.DefaultInfo{Name: name}, Verb: "get", Path: path,
-		})
+		verdict, _, err := access.Authorize(t.Context(),
+			authorizer.AttributesRecord{User: &user.DefaultInfo{Name: name}, Verb: "get", Path: path})
 		return verdict == authorizer.DecisionAllow && err == nil
 	}
 	if !authenticate("good") || !mayRead("jane", "/a") {

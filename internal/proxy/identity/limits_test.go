@@ -6,15 +6,14 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // TestLimitsAreDocumented compares the table of limits in the reference with the code of this package.
 func TestLimitsAreDocumented(t *testing.T) {
 	t.Parallel()
-	content, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "reference", "agent.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	content := must.Get(os.ReadFile(filepath.Join("..", "..", "..", "docs", "reference", "agent.md")))(t)
 	for what, limit := range map[string]string{
 		"TokenReview or SubjectAccessReview": fmt.Sprintf("%.0f s, then 503", ReviewTimeout.Seconds()),
 		"cached reviews": fmt.Sprintf("%d for access, %d for tokens; separately, %d for anonymous access "+

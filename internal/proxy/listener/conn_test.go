@@ -6,25 +6,17 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/flowcontrol"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/listener"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // pair returns both ends of a connection to a port.
 func pair(t *testing.T, e *listener.Port) (client net.Conn, server *listener.Conn) {
 	t.Helper()
-	inner, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	inner := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer func() { _ = inner.Close() }()
-	client, err = net.Dial("tcp", inner.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	client = must.Get(net.Dial("tcp", inner.Addr().String()))(t)
 	t.Cleanup(func() { _ = client.Close() })
-	accepted, err := e.Listen(inner).Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
+	accepted := must.Get(e.Listen(inner).Accept())(t)
 	t.Cleanup(func() { _ = accepted.Close() })
 	return client, listener.Below(accepted)
 }
@@ -43,12 +35,8 @@ func TestPossessionComesFirst(t *testing.T) {
 	server.Shaking(proven)
 	server.Claim("jane")
 	for _, want := range []bool{false, true} {
-		if _, err := client.Write([]byte("a")); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := server.Read(make([]byte, 1)); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(client.Write([]byte("a")))(t)
+		must.Get(server.Read(make([]byte, 1)))(t)
 		if held := e.FlowControl().Total(flowcontrol.Flow{User: "jane"}); (held > 0) != want {
 			t.Errorf("want the connection counted for the user: %t, got %d bytes", want, held)
 		}
@@ -65,9 +53,7 @@ func TestUnauthenticatedClientsWaitForAProcessor(t *testing.T) {
 	e := newPort()
 	begin := func() (*listener.Conn, <-chan error) {
 		client, server := pair(t, e)
-		if _, err := client.Write([]byte("hello")); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(client.Write([]byte("hello")))(t)
 		read := make(chan error, 1)
 		go func() {
 			_, err := server.Read(make([]byte, 10))
@@ -80,9 +66,7 @@ func TestUnauthenticatedClientsWaitForAProcessor(t *testing.T) {
 		func(c *listener.Conn) error { _, err := c.Write([]byte("hello")); return err },
 		(*listener.Conn).Close,
 	} {
-		if err := <-read; err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, <-read)
 		next, waits := begin()
 		eventually(t, "the next one waits", func() bool {
 			select {
@@ -96,14 +80,10 @@ func TestUnauthenticatedClientsWaitForAProcessor(t *testing.T) {
 			}
 			return e.FlowControl().Usage()[flowcontrol.PreAuth].Waiting == 1
 		})
-		if err := end(last); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, end(last))
 		last, read = next, waits
 	}
-	if err := <-read; err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, <-read)
 }
 
 // TestNetworks checks which addresses count as one.

@@ -25,6 +25,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/flowcontrol"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/listener"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // memory is small: unauthenticated clients have memory for about 25 handshakes.
@@ -47,20 +48,17 @@ func serveWith(t *testing.T, bytes int64, handler http.HandlerFunc) *port {
 	t.Helper()
 	a := flowcontrol.New(flowcontrol.LimitsFor(bytes, 2))
 	p := &port{port: listener.New(a), flow: a, addresses: make(chan string, 1000)}
-	p.Server = httptest.NewUnstartedServer(p.port.Handler(
-		http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-			if user := req.Header.Get("user"); user != "" {
-				if err := listener.From(req.Context()).Identified(user, false); err != nil {
-					http.Error(w, err.Error(), http.StatusTooManyRequests)
-					return
-				}
+	p.Server = httptest.NewUnstartedServer(p.port.Handler(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if user := req.Header.Get("user"); user != "" {
+			if err := listener.From(req.Context()).Identified(user, false); err != nil {
+				http.Error(w, err.Error(), http.StatusTooManyRequests)
+				return
 			}
-			handler(w, req)
-		}),
-		func(w http.ResponseWriter, _ *http.Request, err error) {
-			http.Error(w, err.Error(), http.StatusTooManyRequests)
-		},
-	))
+		}
+		handler(w, req)
+	}), func(w http.ResponseWriter, _ *http.Request, err error) {
+		http.Error(w, err.Error(), http.StatusTooManyRequests)
+	}))
 	p.Listener = p.port.Listen(addressed{p.Listener, p.addresses})
 	p.EnableHTTP2 = true
 	p.Config.ErrorLog = nil
@@ -99,10 +97,7 @@ func (l addressed) Accept() (net.Conn, error) {
 
 func (p *port) dial(t *testing.T) net.Conn {
 	t.Helper()
-	conn, err := net.Dial("tcp", p.Server.Listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := must.Get(net.Dial("tcp", p.Server.Listener.Addr().String()))(t)
 	t.Cleanup(func() { _ = conn.Close() })
 	return conn
 }
@@ -345,9 +340,7 @@ func TestEndlessInput(t *testing.T) {
 	t.Parallel()
 	p := serve(t, ok)
 	secure := p.secure(t, "h2")
-	if err := secure.Handshake(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, secure.Handshake())
 	_, _ = io.WriteString(secure, http2.ClientPreface)
 	settings := "\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 	for sent := 0; ; sent += 1000 * len(settings) {
@@ -396,9 +389,7 @@ func TestPenaltiesSlowDown(t *testing.T) {
 		began := time.Now()
 		_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: a\r\nUser: mallory\r\n\r\n")
 		res, err := http.ReadResponse(responses, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		_, _ = io.ReadAll(res.Body)
 		_ = res.Body.Close()
 		return time.Since(began)

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/net/http2"
 
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/flowcontrol"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // TestSendQueuesAreBounded writes to a client that reads nothing, until the kernel takes no more.
@@ -19,17 +20,13 @@ func TestSendQueuesAreBounded(t *testing.T) {
 	_, server := pair(t, newPort())
 	const unbounded = 1 << 20 // more than the client's kernel and the default send queue take
 	for written := 0; written < unbounded; {
-		if err := server.SetWriteDeadline(time.Now().Add(time.Second)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, server.SetWriteDeadline(time.Now().Add(time.Second)))
 		n, err := server.Write(make([]byte, 16<<10))
 		written += n
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			return
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 	}
 	t.Errorf("the kernel took %d bytes for a client that reads none", unbounded)
 }

@@ -7,13 +7,14 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"golang.org/x/net/http/httpguts"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/same"
 )
 
 func named(name string, groups ...string) user.Info {
@@ -27,11 +28,10 @@ func withExtra(key, value string) user.Info {
 func TestSetIdentity(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
-		name     string
-		user     user.Info
-		original user.Info
-		want     http.Header
-		refused  string
+		name           string
+		user, original user.Info
+		want           http.Header
+		refused        string
 	}{
 		{
 			name: "writes name, UID, groups and extras",
@@ -113,12 +113,8 @@ func TestSetIdentity(t *testing.T) {
 				}
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(test.want, got, cmpopts.EquateEmpty()); diff != "" {
-				t.Errorf("headers (-want +got):\n%s", diff)
-			}
+			must.Do(t, err)
+			same.Values(t, "headers", test.want, got, cmpopts.EquateEmpty())
 		})
 	}
 }
@@ -126,9 +122,7 @@ func TestSetIdentity(t *testing.T) {
 // TestPreventBlindForwarding tests the RoundTripper, the last line of defense, without the filters before it.
 func TestPreventBlindForwarding(t *testing.T) {
 	t.Parallel()
-	sent := roundTrip(func(*http.Request) (*http.Response, error) {
-		return nil, fmt.Errorf("a request was sent")
-	})
+	sent := roundTrip(func(*http.Request) (*http.Response, error) { return nil, fmt.Errorf("a request was sent") })
 	for name, req := range map[string]*http.Request{
 		"no state": {Header: http.Header{}},
 		"no user":  (&http.Request{Header: http.Header{}}).WithContext(request.With(t.Context(), &request.State{})),
@@ -147,11 +141,7 @@ func TestPreventBlindForwarding(t *testing.T) {
 // decodeExtraKey decodes a header name as the API server does.
 func decodeExtraKey(t *testing.T, header string) string {
 	t.Helper()
-	key, err := url.PathUnescape(strings.ToLower(strings.TrimPrefix(header, "Impersonate-Extra-")))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return key
+	return must.Get(url.PathUnescape(strings.ToLower(strings.TrimPrefix(header, "Impersonate-Extra-"))))(t)
 }
 
 func FuzzExtraHeader(f *testing.F) {
@@ -205,8 +195,6 @@ func FuzzSetIdentity(f *testing.F) {
 				got.Extra[decodeExtraKey(t, header)] = values
 			}
 		}
-		if diff := cmp.Diff(who, got); diff != "" {
-			t.Errorf("identity (-want +got):\n%s", diff)
-		}
+		same.Values(t, "identity", who, got)
 	})
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/listener"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // inTime is a body without a limit.
@@ -19,11 +20,10 @@ func TestSmallBodiesCanBeSentAgain(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", listener.MaxHeldBody+1)
 	for _, test := range []struct {
-		name    string
-		body    string
-		unknown bool // of unknown length
-		expect  string
-		want    bool
+		name, body string
+		unknown    bool // of unknown length
+		expect     string
+		want       bool
 	}{
 		{name: "a small one can", body: "hello", want: true},
 		{name: "the largest that is held can", body: long[1:], want: true},
@@ -46,10 +46,7 @@ func TestSmallBodiesCanBeSentAgain(t *testing.T) {
 			if test.expect != "" {
 				req.Header.Set("Expect", test.expect)
 			}
-			here, err := holdBody(req, inTime{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			here := must.Get(holdBody(req, inTime{}))(t)
 			if here != test.want || (req.GetBody != nil) != test.want {
 				t.Fatalf("want it replayable: %t", test.want)
 			}
@@ -61,10 +58,7 @@ func TestSmallBodiesCanBeSentAgain(t *testing.T) {
 				if got := req.ContentLength; got != int64(len(test.body)) || req.TransferEncoding != nil {
 					t.Errorf("want the length known, got %d and %v", got, req.TransferEncoding)
 				}
-				again, err := req.GetBody()
-				if err != nil {
-					t.Fatal(err)
-				}
+				again := must.Get(req.GetBody())(t)
 				bodies = append(bodies, again)
 			}
 			for _, body := range bodies {
@@ -75,9 +69,7 @@ func TestSmallBodiesCanBeSentAgain(t *testing.T) {
 		})
 	}
 	for name, announced := range map[string]int64{"a short one": 10, "a long one": listener.MaxHeldBody + 10} {
-		req := &http.Request{
-			Header: http.Header{}, ContentLength: announced, Body: io.NopCloser(strings.NewReader("short")),
-		}
+		req := &http.Request{Header: http.Header{}, ContentLength: announced, Body: io.NopCloser(strings.NewReader("short"))}
 		if _, err := holdBody(req, inTime{}); err == nil {
 			t.Errorf("%s: want the client's body to blame", name)
 		}

@@ -16,17 +16,16 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 func TestUpstreamStatus(t *testing.T) {
 	t.Parallel()
 	dial := &net.OpError{Op: "dial", Err: errors.New("connection refused")}
 	for _, test := range []struct {
-		name   string
-		method string
-		err    error
-		code   int32
-		retry  int32
+		name, method string
+		err          error
+		code, retry  int32
 
 		problem string
 	}{
@@ -85,18 +84,10 @@ func TestFlowSchemaHeaderOfARealAPIServer(t *testing.T) {
 		{"a credential that is accepted", config, "/api/v1/nodes", http.StatusOK, true},
 		{"an object that is not there", config, "/api/v1/nodes/x", http.StatusNotFound, true},
 	} {
-		client, err := rest.HTTPClientFor(test.config)
-		if err != nil {
-			t.Fatal(err)
-		}
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, config.Host+test.path, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		client := must.Get(rest.HTTPClientFor(test.config))(t)
+		request := must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet, config.Host+test.path, nil))(t)
 		response, err := client.Do(request)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		_ = response.Body.Close()
 		if set := response.Header.Get(flowSchemaHeader) != ""; response.StatusCode != test.code || set != test.set {
 			t.Errorf("%s: %s, header set: %v, want %d, %v", test.name, response.Status, set, test.code, test.set)
@@ -107,10 +98,7 @@ func TestFlowSchemaHeaderOfARealAPIServer(t *testing.T) {
 // TestLimitsAreDocumented compares the table of limits in the reference with the code of this package.
 func TestLimitsAreDocumented(t *testing.T) {
 	t.Parallel()
-	content, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "reference", "agent.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	content := must.Get(os.ReadFile(filepath.Join("..", "..", "..", "docs", "reference", "agent.md")))(t)
 	for what, limit := range map[string]string{
 		"buffered response": fmt.Sprintf("up to %d MiB if the client has not read it for 20 ms and "+
 			"memory is free; otherwise %d KiB in transit from the API server and 32 KiB in the proxy (for a stream, %d KiB and 16 KiB)",

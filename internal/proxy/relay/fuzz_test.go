@@ -65,9 +65,7 @@ func FuzzRequest(f *testing.F) {
 			t.Errorf("want %s to api, got %s to %s with %v", method, got.Method, got.Host, got.Header)
 		}
 		if want := (&url.URL{Path: path}).EscapedPath(); got.URL.EscapedPath() != want &&
-			!strings.HasPrefix(got.RequestURI, "//") &&
-			want != "" &&
-			want != "*" {
+			!strings.HasPrefix(got.RequestURI, "//") && want != "" && want != "*" {
 			t.Errorf("want path %q, got %q", want, got.URL.EscapedPath())
 		}
 	})

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/listener"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // TestResponses has the server respond in every way that HTTP/1.1 allows. It then sends a second request, which must get
@@ -124,9 +125,7 @@ func TestResponsesThatEndWithTheConnection(t *testing.T) {
 // TestHeadsWithoutAnEnd checks the limit of what a server may send before its response.
 func TestHeadsWithoutAnEnd(t *testing.T) {
 	t.Parallel()
-	for name, start := range map[string]string{
-		"one field": "HTTP/1.1 200 OK\r\nX: ", "many responses": "",
-	} {
+	for name, start := range map[string]string{"one field": "HTTP/1.1 200 OK\r\nX: ", "many responses": ""} {
 		s := serve(t, func(_ int64, conn net.Conn, read *bufio.Reader) {
 			_, _ = http.ReadRequest(read)
 			piece := strings.Repeat("x", 1<<16)
@@ -186,12 +185,8 @@ func TestWhoLeaves(t *testing.T) {
 			}
 			res, err := s.RoundTrip(newRequest(ctx, t, http.MethodGet, nil))
 			if when != before {
-				if err != nil {
-					t.Fatal(err)
-				}
-				if _, err := io.ReadFull(res.Body, make([]byte, 10)); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, err)
+				must.Get(io.ReadFull(res.Body, make([]byte, 10)))(t)
 				if when == within {
 					leave(errTest)
 					_, err = io.ReadAll(res.Body)
@@ -216,12 +211,8 @@ func TestContextsMayEndAfterTheResponse(t *testing.T) {
 	for range 20 {
 		ctx, leave := context.WithCancel(t.Context())
 		res, err := s.RoundTrip(newRequest(ctx, t, http.MethodGet, nil))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := io.ReadAll(res.Body); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
+		must.Get(io.ReadAll(res.Body))(t)
 		leave()
 		_ = res.Body.Close()
 	}
@@ -273,9 +264,7 @@ func TestStaleConnections(t *testing.T) {
 					_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
 				}
 			})
-			if _, err := s.ask(t, http.MethodGet, nil); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(s.ask(t, http.MethodGet, nil))(t)
 			if !test.seen {
 				<-closed
 			}
@@ -335,9 +324,7 @@ func TestUnrequestedBytesAreNoResponse(t *testing.T) {
 				close(sent)
 				_, _ = io.Copy(io.Discard, read)
 			}))
-			if _, err := s.ask(t, http.MethodGet, nil); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(s.ask(t, http.MethodGet, nil))(t)
 			close(next)
 			<-sent
 			s.checkOK(t, http.MethodGet, nil)

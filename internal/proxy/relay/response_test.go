@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/flowcontrol"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 var jane = flowcontrol.Flow{Address: "192.0.2.1", User: "jane"}
@@ -57,9 +58,7 @@ func TestReadsAheadInOrder(t *testing.T) {
 				if errors.Is(err, io.EOF) {
 					break
 				}
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, err)
 				time.Sleep(250 * time.Millisecond) // it is written to the client
 			}
 			synctest.Wait()
@@ -118,9 +117,7 @@ func TestReadsAheadWithinBounds(t *testing.T) {
 				if sent, _ := body.sent(); held < test.least || held > test.most || int64(sent) != held {
 					t.Errorf("want %d to %d bytes taken and counted, got %d and %d", test.least, test.most, sent, held)
 				}
-				if _, err := io.ReadFull(body, make([]byte, aheadPiece)); err != nil {
-					t.Fatal(err)
-				}
+				must.Get(io.ReadFull(body, make([]byte, aheadPiece)))(t)
 				if got := a.Total(jane); got != held-aheadPiece {
 					t.Errorf("want what was read given back, got %d bytes held", got)
 				}

@@ -20,6 +20,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/flowcontrol"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/listener"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 type roundTrip func(*http.Request) (*http.Response, error)
@@ -312,9 +313,7 @@ func TestFirstBytesToSlowClients(t *testing.T) {
 		state.Initial.Store(true)
 		body := &initialBody{ReadCloser: io.NopCloser(strings.NewReader("two pieces")), state: state}
 		for range 2 {
-			if _, err := io.ReadFull(body, make([]byte, 5)); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(io.ReadFull(body, make([]byte, 5)))(t)
 			time.Sleep(10 * initialPause)
 			if synctest.Wait(); over {
 				t.Error("want it not over while the client has not asked for more")

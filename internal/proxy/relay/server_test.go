@@ -15,16 +15,17 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // server runs the behavior that a test defines for each TLS connection.
 type server struct {
 	*HTTP1
-	address string
-	tls     *tls.Config
-	conns   atomic.Int64
-	resumed atomic.Int64
-	wrap    func(net.Conn) net.Conn // of the client's side; nil for none
+	address        string
+	tls            *tls.Config
+	conns, resumed atomic.Int64
+	wrap           func(net.Conn) net.Conn // of the client's side; nil for none
 }
 
 // serve calls behave for each connection, numbered from 0, and closes the connection afterwards.
@@ -32,18 +33,13 @@ func serve(tb testing.TB, behave func(n int64, conn net.Conn, read *bufio.Reader
 	tb.Helper()
 	standard := httptest.NewTLSServer(nil) // for its certificate
 	standard.Close()
-	listener, err := (&net.ListenConfig{}).Listen(tb.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		tb.Fatal(err)
-	}
+	listener := must.Get((&net.ListenConfig{}).Listen(tb.Context(), "tcp", "127.0.0.1:0"))(tb)
 	s := &server{address: listener.Addr().String(), tls: standard.TLS.Clone()}
 	s.tls.NextProtos = []string{"http/1.1"}
 	roots := x509.NewCertPool()
 	roots.AddCert(standard.Certificate())
 	s.HTTP1 = NewHTTP1(
-		s.address,
-		&tls.Config{RootCAs: roots},
-		func(ctx context.Context, network, to string) (net.Conn, error) {
+		s.address, &tls.Config{RootCAs: roots}, func(ctx context.Context, network, to string) (net.Conn, error) {
 			conn, err := (&net.Dialer{}).DialContext(ctx, network, to)
 			if err == nil && s.wrap != nil {
 				conn = s.wrap(conn)
@@ -119,11 +115,7 @@ const ok = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 func newRequest(ctx context.Context, tb testing.TB, method string, body io.Reader) *http.Request {
 	tb.Helper()
-	req, err := http.NewRequestWithContext(ctx, method, "https://api/path", body)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return req
+	return must.Get(http.NewRequestWithContext(ctx, method, "https://api/path", body))(tb)
 }
 
 // response is one whose body was read.

@@ -5,24 +5,18 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // TestDeadUpstreamConnectionsAreNoticed reads back the socket options of a connection to the API server.
 func TestDeadUpstreamConnectionsAreNoticed(t *testing.T) {
 	t.Parallel()
-	socket, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	socket := must.Get(unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0))(t)
 	file := os.NewFile(uintptr(socket), "socket")
 	defer file.Close() //nolint:errcheck // the test is over
-	raw, err := file.SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := boundUpstream("", "", raw); err != nil {
-		t.Fatal(err)
-	}
+	raw := must.Get(file.SyscallConn())(t)
+	must.Do(t, boundUpstream("", "", raw))
 	after, err := unix.GetsockoptInt(socket, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT)
 	if err != nil || after != int((pingAfter+pingWait).Milliseconds()) {
 		t.Errorf("want a dead connection noticed after %s, got %d ms, %v", pingAfter+pingWait, after, err)

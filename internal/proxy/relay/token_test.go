@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // tokenIssuer serves TokenRequests.
@@ -63,10 +64,7 @@ func withTokens(
 	t.Helper()
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		source, err := NewServiceAccountToken(&rest.Config{Host: "https://api", Transport: i}, "ns", "account")
-		if err != nil {
-			t.Fatal(err)
-		}
+		source := must.Get(NewServiceAccountToken(&rest.Config{Host: "https://api", Transport: i}, "ns", "account"))(t)
 		if token, err := source.Token(); err == nil {
 			t.Errorf("want no token before Run, got %q", token)
 		}

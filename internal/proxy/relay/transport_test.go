@@ -20,23 +20,15 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 func TestUpstreamTakesNoCredentials(t *testing.T) {
 	t.Parallel()
 	config := &rest.Config{Host: "https://api.example.com", BearerToken: "a-token", Username: "root", Password: "root"}
-	ca, err := certs.NewCA("ca", time.Now(), time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pair, err := ca.IssueClient(
-		certs.ClientIdentity{Username: "root", Groups: []string{"system:masters"}},
-		time.Now(),
-		time.Hour,
-	)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ca := must.Get(certs.NewCA("ca", time.Now(), time.Hour))(t)
+	pair := must.Get(ca.IssueClient(certs.ClientIdentity{Username: "root", Groups: []string{"system:masters"}}, time.Now(),
+		time.Hour))(t)
 	config.CertData, config.KeyData = pair.CertPEM, pair.KeyPEM
 	up := newUpstream(t, config)
 	for _, transport := range append(slices.Clone(up.streams), up.upgrade) {
@@ -60,10 +52,7 @@ func TestAProxyBeforeTheAPIServer(t *testing.T) {
 // newUpstream returns an upstream that is closed at the end of the test.
 func newUpstream(t *testing.T, config *rest.Config) *Upstream {
 	t.Helper()
-	up, err := NewUpstream(config, 2)
-	if err != nil {
-		t.Fatal(err)
-	}
+	up := must.Get(NewUpstream(config, 2))(t)
 	t.Cleanup(up.Close)
 	return up
 }
@@ -163,9 +152,7 @@ func withStream(t *testing.T, upgrade string, test func(api *memory, open func()
 				req.Header = http.Header{"Connection": {"Upgrade"}, "Upgrade": {upgrade}}
 			}
 			res, err := up.RoundTrip(req)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			return res
 		})
 		up.Close()

@@ -15,6 +15,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 func theirs() apirequest.RequestInfoResolver {
@@ -67,25 +68,16 @@ func TestAsTheAPIServer(t *testing.T) {
 		"the longest that is read": {
 			method: http.MethodGet, path: pods + "?labelSelector=a+in+(" + strings.Repeat("b,", long/2-4) + "c)",
 		},
-		"a bad selector": {
-			method: http.MethodGet, path: pods + "?labelSelector=a+b+c&fieldSelector=a%3Db",
-			theirs: pods,
-		},
-		"a bad query": {method: http.MethodGet, path: pods + "?watch=1&a=%zz"},
+		"a bad selector": {method: http.MethodGet, path: pods + "?labelSelector=a+b+c&fieldSelector=a%3Db", theirs: pods},
+		"a bad query":    {method: http.MethodGet, path: pods + "?watch=1&a=%zz"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := request.NewInfoResolver().NewRequestInfo(httptest.NewRequest(one.method, one.path, nil))
-			if err != nil {
-				t.Fatal(err)
-			}
+			got := must.Get(request.NewInfoResolver().NewRequestInfo(httptest.NewRequest(one.method, one.path, nil)))(t)
 			if one.theirs == "" {
 				one.theirs = one.path
 			}
-			want, err := theirs().NewRequestInfo(httptest.NewRequest(one.method, one.theirs, nil))
-			if err != nil {
-				t.Fatal(err)
-			}
+			want := must.Get(theirs().NewRequestInfo(httptest.NewRequest(one.method, one.theirs, nil)))(t)
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("not as the API server's (-theirs +ours):\n%s", diff)
 			}
@@ -133,16 +125,13 @@ func TestCostlyQueries(t *testing.T) {
 		req := httptest.NewRequest(http.MethodGet, "/api/v1/pods?"+query, nil)
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		if _, err := resolver.NewRequestInfo(req); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(resolver.NewRequestInfo(req))(t)
 		runtime.ReadMemStats(&after)
 		klog.Flush()
 		return after.TotalAlloc - before.TotalAlloc
 	}
 	queries := []string{
-		"labelSelector=" + strings.Repeat("a,", 100_000) + "a",
-		"fieldSelector=" + strings.Repeat("a%3Db,", 50_000) + "a%3Db",
+		"labelSelector=" + strings.Repeat("a,", 100_000) + "a", "fieldSelector=" + strings.Repeat("a%3Db,", 50_000) + "a%3Db",
 		"fieldSelector=" + strings.Repeat("a%3Db,", 50_000) + "a",
 	}
 	for _, query := range queries {

@@ -84,11 +84,10 @@ func TestAllowIsNotOfferedForAPublishedBundle(t *testing.T) {
 func TestFinalVerdictEndsTheWait(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
-		name   string
-		code   string
-		reason configv1alpha1.StrategyReason
-		seen   int64 // how far the agent's observed generation is behind
-		final  bool
+		name, code string
+		reason     configv1alpha1.StrategyReason
+		seen       int64 // how far the agent's observed generation is behind
+		final      bool
 	}{
 		{name: "a refused certificate", code: "WeakKey", reason: configv1alpha1.ReasonErrorDuringSetup, final: true},
 		{name: "a refused spec", code: "SpecInvalid", reason: configv1alpha1.ReasonErrorDuringSetup, final: true},

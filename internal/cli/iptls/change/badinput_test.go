@@ -36,11 +36,8 @@ func TestBadInput(t *testing.T) {
 	windows := func(data []byte) []byte { return bytes.ReplaceAll(data, []byte("\n"), []byte("\r\n")) }
 	old := must.Get(certs.NewCA("Old Intermediate", time.Now().Add(-48*time.Hour), time.Hour))(t)
 	key := must.Get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
-	request := must.Get(x509.CreateCertificateRequest(
-		rand.Reader,
-		&x509.CertificateRequest{DNSNames: []string{"proxy.example.com"}},
-		key,
-	))(t)
+	request := must.Get(x509.CreateCertificateRequest(rand.Reader,
+		&x509.CertificateRequest{DNSNames: []string{"proxy.example.com"}}, key))(t)
 	for _, tt := range []struct {
 		name   string
 		change func(*iptlstest.World, *certs.KeyPair)

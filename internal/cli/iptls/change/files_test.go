@@ -39,11 +39,7 @@ func renewal(t *testing.T, w *iptlstest.World) *certs.KeyPair {
 
 // setFromFiles runs set with a certificate and a CA bundle from files.
 func setFromFiles(
-	t *testing.T,
-	w *iptlstest.World,
-	pair *certs.KeyPair,
-	change func(*SetOptions),
-	changed ...string,
+	t *testing.T, w *iptlstest.World, pair *certs.KeyPair, change func(*SetOptions), changed ...string,
 ) *iptlstest.Run {
 	t.Helper()
 	cert, key := pemFiles(t, pair)
@@ -114,10 +110,7 @@ func TestSetFromFiles(t *testing.T) {
 		w.Cluster.TLSSecret = nil
 		w.Served(t)
 		setFromFiles(
-			t,
-			w,
-			w.Pair,
-			func(o *SetOptions) { o.Key, o.Session.In = "-", strings.NewReader(string(w.Pair.KeyPEM)) },
+			t, w, w.Pair, func(o *SetOptions) { o.Key, o.Session.In = "-", strings.NewReader(string(w.Pair.KeyPEM)) },
 		).Check(t, 0, "configured")
 		w.SecretHas(t, w.Pair)
 	})
@@ -128,9 +121,7 @@ func TestSetFromFiles(t *testing.T) {
 		r := runSet(t.Context(), w, func(o *SetOptions) {
 			o.Cert, o.Key, o.Certificate.SystemRoots = cert, key, true
 			// The Company CA is not in the system roots.
-			o.Certificate.Allow, o.Flags.Wait = []string{
-				"BundleDoesNotVerify", "ChainIncomplete", "OldClientsBreak",
-			}, false
+			o.Certificate.Allow, o.Flags.Wait = []string{"BundleDoesNotVerify", "ChainIncomplete", "OldClientsBreak"}, false
 		})
 		r.Check(t, 0, "configured", "CA bundle: none: clients use their system roots", "secret/proxy-tls ca.crt")
 		if got := w.Cluster.TLSSecret.Data["ca.crt"]; len(got) > 0 {
@@ -348,8 +339,7 @@ func TestSetFromFilesNoticesChanges(t *testing.T) {
 		w.SecretHas(t, w.Pair)
 	})
 	t.Run(
-		"in the CredentialIssuer after the Secret is written, and takes that back when a check refuses",
-		func(t *testing.T) {
+		"in the CredentialIssuer after the Secret is written, and takes that back when a check refuses", func(t *testing.T) {
 			t.Parallel()
 			w := iptlstest.New(t)
 			w.Cluster.BeforeApply = once(func(c *iptlstest.Cluster) {
@@ -399,9 +389,7 @@ func TestSetFromFilesNoticesChanges(t *testing.T) {
 		cert, key := pemFiles(t, w.Pair)
 		w.Cluster.TLSSecret = nil
 		runSet(ctx, w, func(o *SetOptions) {
-			o.Cert, o.Key, o.Certificate.Allow = cert, key, []string{
-				"BundleDoesNotVerify", "ChainIncomplete", "OldClientsBreak",
-			}
+			o.Cert, o.Key, o.Certificate.Allow = cert, key, []string{"BundleDoesNotVerify", "ChainIncomplete", "OldClientsBreak"}
 		}).Check(t, 130, `Secret "proxy-tls" and the CredentialIssuer have changed`)
 		w.SecretHas(t, w.Pair)
 		if tls := w.Cluster.Issuer.Spec.ImpersonationProxy.TLS; tls == nil || tls.SecretName != "proxy-tls" {

@@ -80,11 +80,9 @@ func TestSetWaitsInVain(t *testing.T) {
 		lacks string
 	}{
 		{
-			name: "says what it has waited for when the time is over",
-			setup: func(w *iptlstest.World) {
-				w.Cluster.CertManager = atWork()
-			},
-			code: ui.ExitTimedOut,
+			name:  "says what it has waited for when the time is over",
+			setup: func(w *iptlstest.World) { w.Cluster.CertManager = atWork() },
+			code:  ui.ExitTimedOut,
 			says: []string{
 				`Certificate "proxy" (DoesNotExist: Issuing`, "kubectl describe certificates,certificaterequests", "--timeout",
 				"nothing was changed",

@@ -24,6 +24,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/iptlstest"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/same"
 )
 
 // TestApplyOnARealAPIServer checks server-side apply of plan.ApplyObject on a real API server.
@@ -88,23 +89,17 @@ func TestApplyOnARealAPIServer(t *testing.T) {
 			tt.change(&wanted)
 
 			changed := apply(t, client, tt.name, plan.ApplyObject(before, wanted, tt.req), plan.FieldManager)
-			if diff := cmp.Diff(&wanted, changed.Spec.ImpersonationProxy); diff != "" {
-				t.Errorf("after applying (-want +got):\n%s", diff)
-			}
+			same.Values(t, "after applying", &wanted, changed.Spec.ImpersonationProxy)
 			again := apply(t, client, tt.name, plan.ApplyObject(changed, wanted, plan.Request{Secret: tt.req.Secret}),
 				plan.FieldManager)
-			if diff := cmp.Diff(&wanted, again.Spec.ImpersonationProxy); diff != "" {
-				t.Errorf("after a second run without the other flags (-want +got):\n%s", diff)
-			}
+			same.Values(t, "after a second run without the other flags", &wanted, again.Spec.ImpersonationProxy)
 			_, err := client.ApplyCredentialIssuer(t.Context(), tt.name, plan.ApplyObject(before, wanted, tt.req),
 				discovery.ApplyOptions{FieldManager: plan.FieldManager, Force: true})
 			if !errors.Is(err, discovery.ErrConflict) {
 				t.Errorf("applying to what was read long ago: %v, want a conflict", err)
 			}
 			back := mergeAs(t, client, again, must.Get(plan.MergePatch(again, *before.Spec.ImpersonationProxy))(t))
-			if diff := cmp.Diff(before.Spec.ImpersonationProxy, back.Spec.ImpersonationProxy); diff != "" {
-				t.Errorf("after putting it back (-want +got):\n%s", diff)
-			}
+			same.Values(t, "after putting it back", before.Spec.ImpersonationProxy, back.Spec.ImpersonationProxy)
 		})
 	}
 }
@@ -130,22 +125,14 @@ func TestUnsetOnARealAPIServer(t *testing.T) {
 		{name: "of-kubectl-edit", create: func(t *testing.T, name string) *configv1alpha1.CredentialIssuer {
 			t.Helper()
 			apply(t, client, name, spec(bare), "gitops")
-			issuer := must.Get(client.MergeCredentialIssuer(
-				t.Context(), name, spec(map[string]any{"tls": block}), discovery.ApplyOptions{FieldManager: "kubectl-edit"},
-			))(t)
-			return issuer
+			return must.Get(client.MergeCredentialIssuer(t.Context(), name, spec(map[string]any{"tls": block}),
+				discovery.ApplyOptions{FieldManager: "kubectl-edit"}))(t)
 		}},
 		{name: "of-a-tool-that-applies", create: func(t *testing.T, name string) *configv1alpha1.CredentialIssuer {
 			t.Helper()
-			return apply(
-				t, client, name,
-				spec(
-					map[string]any{
-						"mode": "enabled", "service": bare["service"], "externalEndpoint": "proxy.example.com", "tls": block,
-					},
-				),
-				"gitops",
-			)
+			return apply(t, client, name, spec(map[string]any{
+				"mode": "enabled", "service": bare["service"], "externalEndpoint": "proxy.example.com", "tls": block,
+			}), "gitops")
 		}},
 		{name: "of-set-itself", create: func(t *testing.T, name string) *configv1alpha1.CredentialIssuer {
 			t.Helper()
@@ -164,26 +151,20 @@ func TestUnsetOnARealAPIServer(t *testing.T) {
 			patch := must.Get(plan.MergePatch(before, wanted))(t)
 			must.Get(client.MergeCredentialIssuer(t.Context(), tt.name, patch, dry))(t)
 			changed := must.Get(client.MergeCredentialIssuer(t.Context(), tt.name, patch, options))(t)
-			if diff := cmp.Diff(&wanted, changed.Spec.ImpersonationProxy); diff != "" {
-				t.Errorf("after removing (-want +got):\n%s", diff)
-			}
+			same.Values(t, "after removing", &wanted, changed.Spec.ImpersonationProxy)
 			_, err := client.MergeCredentialIssuer(t.Context(), tt.name, patch, options)
 			if !errors.Is(err, discovery.ErrConflict) {
 				t.Errorf("removing from what was read long ago: %v, want a conflict", err)
 			}
 			back := mergeAs(t, client, changed, must.Get(plan.MergePatch(changed, *before.Spec.ImpersonationProxy))(t))
-			if diff := cmp.Diff(before.Spec.ImpersonationProxy, back.Spec.ImpersonationProxy); diff != "" {
-				t.Errorf("after putting it back (-want +got):\n%s", diff)
-			}
+			same.Values(t, "after putting it back", before.Spec.ImpersonationProxy, back.Spec.ImpersonationProxy)
 			if len(back.Annotations) > 0 {
 				t.Errorf("after putting it back, the annotations are %v", back.Annotations)
 			}
 			set := apply(t, client, tt.name, plan.ApplyObject(back, *before.Spec.ImpersonationProxy, plan.Request{}),
 				plan.FieldManager)
 			again := mergeAs(t, client, set, must.Get(plan.MergePatch(set, wanted))(t))
-			if diff := cmp.Diff(&wanted, again.Spec.ImpersonationProxy); diff != "" {
-				t.Errorf("after removing it again (-want +got):\n%s", diff)
-			}
+			same.Values(t, "after removing it again", &wanted, again.Spec.ImpersonationProxy)
 		})
 	}
 }
@@ -194,8 +175,7 @@ const crds = "../../../../deploy/crds"
 func startCluster(t *testing.T, path string) *discovery.Client {
 	t.Helper()
 	cluster := testkit.Cluster(t, devcluster.Options{}, path)
-	client := must.Get(discovery.Connect(rest.CopyConfig(cluster.AdminConfig()), apis.DefaultGroupSuffix))(t)
-	return client
+	return must.Get(discovery.Connect(rest.CopyConfig(cluster.AdminConfig()), apis.DefaultGroupSuffix))(t)
 }
 
 // clusterWithSecret is a real API server with a world's Secret.
@@ -321,8 +301,7 @@ func TestSecretOnARealAPIServer(t *testing.T) {
 	renewed := &keyPair{cert: next.CertPEM, key: next.KeyPEM}
 	read := func(name string) *corev1.Secret {
 		t.Helper()
-		secret := must.Get(client.Secret(t.Context(), namespace, name))(t)
-		return secret
+		return must.Get(client.Secret(t.Context(), namespace, name))(t)
 	}
 	holds := func(what, name string, want map[string][]byte) {
 		t.Helper()

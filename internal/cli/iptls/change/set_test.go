@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
@@ -21,6 +19,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/iptlstest"
 	"github.com/pinniped-toolkit/pinniped/test/sessiontest"
 	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/same"
 )
 
 func TestSet(t *testing.T) {
@@ -46,15 +45,10 @@ func TestSet(t *testing.T) {
 			}}},
 		},
 	}
-	if diff := cmp.Diff(want, w.Cluster.WithoutRecords()); diff != "" {
-		t.Errorf("applied (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff(
+	same.Values(t, "applied", want, w.Cluster.WithoutRecords())
+	same.Values(t, "options",
 		[]discovery.ApplyOptions{{FieldManager: "pinniped-cli", Force: true}, {FieldManager: "pinniped-cli"}},
-		w.Cluster.Options,
-	); diff != "" {
-		t.Errorf("options (-want +got):\n%s", diff)
-	}
+		w.Cluster.Options)
 
 	second := runSet(t.Context(), w, nil)
 	second.Check(t, 0, "credentialissuer/pinniped-concierge-config unchanged")
@@ -69,12 +63,8 @@ func TestSetJSON(t *testing.T) {
 	w.Obey(t)
 	bundle := filepath.Join(t.TempDir(), "ca.pem")
 	must.Do(t, os.WriteFile(bundle, w.CA.CertPEM(), 0o600))
-	r := runSet(
-		t.Context(),
-		w,
-		func(o *SetOptions) { o.Session.Output, o.Certificate.CABundle = "json", bundle },
-		"ca-bundle",
-	)
+	r := runSet(t.Context(), w, func(o *SetOptions) { o.Session.Output, o.Certificate.CABundle = "json", bundle },
+		"ca-bundle")
 	r.Check(t, 0)
 	var result Result
 	if err := json.Unmarshal(r.Out.Bytes(), &result); err != nil {
@@ -82,10 +72,8 @@ func TestSetJSON(t *testing.T) {
 	}
 	leaf, _ := certs.ParseBundle(w.Pair.CertPEM)
 	if result.Outcome != "configured" || result.Certificate.SHA256 != certs.Fingerprint(leaf[0].Raw) ||
-		len(result.Changes) != 4 ||
-		len(result.Addresses) != 1 ||
-		result.Addresses[0].Problem != "" ||
-		!strings.Contains(result.CABundle.String(), "Company CA") {
+		len(result.Changes) != 4 || len(result.Addresses) != 1 ||
+		result.Addresses[0].Problem != "" || !strings.Contains(result.CABundle.String(), "Company CA") {
 		t.Errorf("got %+v", result)
 	}
 	if strings.Contains(r.Out.String()+r.ErrOut.String(), "PRIVATE KEY") {
@@ -113,10 +101,8 @@ func TestSetBundleFromStdin(t *testing.T) {
 		o.Certificate.CABundle, o.Session.In = "-", strings.NewReader(string(w.CA.CertPEM()))
 	}, "ca-bundle")
 	r.Check(t, 0, "configured")
-	if got := w.Cluster.Issuer.Spec.ImpersonationProxy.TLS.CertificateAuthorityData; !plan.SameBase64(
-		got,
-		w.CA.CertPEM(),
-	) {
+	got := w.Cluster.Issuer.Spec.ImpersonationProxy.TLS.CertificateAuthorityData
+	if !plan.SameBase64(got, w.CA.CertPEM()) {
 		t.Errorf("certificateAuthorityData is %q", got)
 	}
 }
@@ -208,11 +194,8 @@ func TestSetAllow(t *testing.T) {
 	w.Obey(t)
 	pair := iptlstest.Serving(t, w.CA, certs.SANs{DNSNames: []string{"other.example.com"}})
 	w.Cluster.TLSSecret.Data["tls.crt"], w.Cluster.TLSSecret.Data["tls.key"] = pair.CertPEM, pair.KeyPEM
-	r := runSet(
-		t.Context(),
-		w,
-		func(o *SetOptions) { o.Certificate.Allow = []string{"NameNotCovered", "OldClientsBreak"} },
-	)
+	r := runSet(t.Context(), w,
+		func(o *SetOptions) { o.Certificate.Allow = []string{"NameNotCovered", "OldClientsBreak"} })
 	r.Check(t, 0, "configured", "allowed: NameNotCovered")
 	if got := w.Cluster.Issuer.Spec.ImpersonationProxy.TLS.Verification; got != configv1alpha1.VerificationWarn {
 		t.Errorf("verification is %q, so the agent would refuse what was allowed", got)
@@ -338,12 +321,9 @@ func TestSetNotConverged(t *testing.T) {
 		w := iptlstest.New(t)
 		nowhere := "127.0.0.1:1"
 		w.Cluster.AfterApply = func(c *iptlstest.Cluster) { c.Report("https://"+nowhere, w.CA.CertPEM()) }
-		r := runSet(
-			t.Context(),
-			w,
+		r := runSet(t.Context(), w,
 			func(o *SetOptions) { o.Certificate.ExternalEndpoint, o.Session.Timeout = nowhere, iptlstest.TooShort },
-			"external-endpoint",
-		)
+			"external-endpoint")
 		r.Check(t, 5, "127.0.0.1:1 cannot be checked", "connection refused")
 		if got := w.Cluster.Issuer.Spec.ImpersonationProxy.ExternalEndpoint; got != w.Proxy.Endpoint() {
 			t.Errorf("the previous endpoint was not put back: %q", got)
@@ -357,11 +337,8 @@ func TestSetNotConverged(t *testing.T) {
 		})
 		r.Check(t, 5, "--no-rollback")
 		var result Result
-		if err := json.Unmarshal(
-			r.Out.Bytes(),
-			&result,
-		); err != nil || result.Outcome != "notConverged" || result.RolledBack ||
-			len(result.Problems) == 0 {
+		if err := json.Unmarshal(r.Out.Bytes(), &result); err != nil || result.Outcome != "notConverged" ||
+			result.RolledBack || len(result.Problems) == 0 {
 			t.Errorf("result %+v, %v", result, err)
 		}
 		if w.Cluster.Issuer.Spec.ImpersonationProxy.TLS == nil {

@@ -21,6 +21,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/iptlstest"
 	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/same"
 )
 
 // newTransition returns a world in which clients use a certificate of the Company CA, and Secret next-tls has one of
@@ -56,8 +57,7 @@ func verifies(t *testing.T, w *iptlstest.World, bundle []byte) bool {
 func publishedBundle(t *testing.T, w *iptlstest.World) []byte {
 	t.Helper()
 	data := w.Cluster.Issuer.Status.Strategies[0].Frontend.ImpersonationProxyInfo.CertificateAuthorityData
-	bundle := must.Get(base64.StdEncoding.DecodeString(data))(t)
-	return bundle
+	return must.Get(base64.StdEncoding.DecodeString(data))(t)
 }
 
 // transitionOf returns the field caTransition.
@@ -275,9 +275,7 @@ func TestChangeOfCAIsRefused(t *testing.T) {
 			w.Obey(t)
 			before := SpecOf(w)
 			tt.run(t, w, nil).Check(t, ui.ExitRefused, "OldClientsBreak", tt.hint, "--allow OldClientsBreak")
-			if diff := cmp.Diff(before, SpecOf(w)); diff != "" {
-				t.Errorf("it was changed (-want +got):\n%s", diff)
-			}
+			same.Values(t, "it was changed", before, SpecOf(w))
 			tt.run(t, w, []string{"OldClientsBreak"}).Check(t, 0)
 			if cmp.Equal(before, SpecOf(w)) {
 				t.Error("with --allow, it was not changed")

@@ -15,6 +15,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/iptlstest"
 	"github.com/pinniped-toolkit/pinniped/test/sessiontest"
 	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/same"
 )
 
 func runUndo(t *testing.T, w *iptlstest.World, change func(*UndoOptions)) *iptlstest.Run {
@@ -62,9 +63,7 @@ func TestUndo(t *testing.T) {
 		before := SpecOf(w)
 		runUnset(t, w, nil).Check(t, 0, "unset")
 		runUndo(t, w, nil).Check(t, 0, "undone", "tls.secretName")
-		if diff := cmp.Diff(before, SpecOf(w)); diff != "" {
-			t.Errorf("after undo (-want +got):\n%s", diff)
-		}
+		same.Values(t, "after undo", before, SpecOf(w))
 	})
 	t.Run("takes the endpoint back with the certificate", func(t *testing.T) {
 		t.Parallel()
@@ -74,10 +73,7 @@ func TestUndo(t *testing.T) {
 		w.Cluster.Bump()
 		w.Cluster.AfterApply(w.Cluster)
 		runSet(
-			t.Context(),
-			w,
-			func(o *SetOptions) { o.Certificate.ExternalEndpoint = w.Proxy.Endpoint() },
-			"external-endpoint",
+			t.Context(), w, func(o *SetOptions) { o.Certificate.ExternalEndpoint = w.Proxy.Endpoint() }, "external-endpoint",
 		).Check(t, 0)
 		runUndo(t, w, nil).Check(t, 0, "undone", "externalEndpoint")
 		if got := SpecOf(w); got.ExternalEndpoint != endpoint || got.TLS != nil {
@@ -91,9 +87,7 @@ func TestUndo(t *testing.T) {
 		after := SpecOf(w)
 		runUndo(t, w, func(o *UndoOptions) { o.Flags.DryRun, o.Flags.Diff = session.DryRunServer, true }).
 			Check(t, 0, "undone (server dry run)", "- spec.impersonationProxy.tls.secretName: proxy-tls")
-		if diff := cmp.Diff(after, SpecOf(w)); diff != "" {
-			t.Errorf("after a dry run (-want +got):\n%s", diff)
-		}
+		same.Values(t, "after a dry run", after, SpecOf(w))
 	})
 	t.Run("checks what it goes back to", func(t *testing.T) {
 		t.Parallel()
@@ -114,9 +108,7 @@ func TestUndo(t *testing.T) {
 		after := SpecOf(w)
 		w.Cluster.AfterApply = nil
 		runUndo(t, w, func(o *UndoOptions) { o.Session.Timeout = iptlstest.TooShort }).Check(t, 5, "was restored")
-		if diff := cmp.Diff(after, SpecOf(w)); diff != "" {
-			t.Errorf("after going back (-want +got):\n%s", diff)
-		}
+		same.Values(t, "after going back", after, SpecOf(w))
 	})
 	t.Run("goes back to a revision, past what never was in effect", func(t *testing.T) {
 		t.Parallel()
@@ -136,15 +128,11 @@ func TestUndo(t *testing.T) {
 		runSet(t.Context(), w, nil).Check(t, 0)
 		after := SpecOf(w)
 		runUndo(t, w, nil).Check(t, 0, "undone")
-		if diff := cmp.Diff(before, SpecOf(w)); diff != "" {
-			t.Errorf("after undo (-want +got):\n%s", diff)
-		}
+		same.Values(t, "after undo", before, SpecOf(w))
 		history := must.Get(serving.Read(w.Cluster.Revisions.Data))(t)
 		to := plan.Previous(history, w.Cluster.Issuer.Spec.ImpersonationProxy)
 		runUndo(t, w, func(o *UndoOptions) { o.ToRevision = to.ID[:6] }).Check(t, 0, "undone", to.ID)
-		if diff := cmp.Diff(after, SpecOf(w)); diff != "" {
-			t.Errorf("after undo to a revision (-want +got):\n%s", diff)
-		}
+		same.Values(t, "after undo to a revision", after, SpecOf(w))
 	})
 	t.Run("takes back what others have changed, and says who may put it back", func(t *testing.T) {
 		t.Parallel()
@@ -158,9 +146,7 @@ func TestUndo(t *testing.T) {
 		w.Cluster.Bump()
 		w.Cluster.AfterApply(w.Cluster)
 		runUndo(t, w, nil).Check(t, 0, "undone", `"gitops" also manages fields`)
-		if diff := cmp.Diff(before, SpecOf(w)); diff != "" {
-			t.Errorf("after undo (-want +got):\n%s", diff)
-		}
+		same.Values(t, "after undo", before, SpecOf(w))
 	})
 }
 

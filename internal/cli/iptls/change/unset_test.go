@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
@@ -18,6 +17,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/iptlstest"
 	"github.com/pinniped-toolkit/pinniped/test/sessiontest"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/same"
 )
 
 func runUnset(t *testing.T, w *iptlstest.World, change func(*UnsetOptions)) *iptlstest.Run {
@@ -44,12 +44,8 @@ func TestUnset(t *testing.T) {
 		"metadata": map[string]any{"resourceVersion": "2"},
 		"spec":     map[string]any{"impersonationProxy": map[string]any{"tls": nil}},
 	}}
-	if diff := cmp.Diff(want, w.Cluster.WithoutRecords()); diff != "" {
-		t.Errorf("patched (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff([]discovery.ApplyOptions{{FieldManager: "pinniped-cli"}}, w.Cluster.Options); diff != "" {
-		t.Errorf("options (-want +got):\n%s", diff)
-	}
+	same.Values(t, "patched", want, w.Cluster.WithoutRecords())
+	same.Values(t, "options", []discovery.ApplyOptions{{FieldManager: "pinniped-cli"}}, w.Cluster.Options)
 	second := runUnset(t, w, nil)
 	second.Check(t, 0, "credentialissuer/pinniped-concierge-config unchanged")
 	if len(w.Cluster.Applied) != 1 || strings.Contains(second.ErrOut.String(), "OldClientsBreak") {
@@ -69,8 +65,7 @@ func TestUnsetJSON(t *testing.T) {
 	}
 	if result.Outcome != "unset" || result.Secret.Name != "proxy-tls" || len(result.Addresses) != 1 ||
 		result.Addresses[0].SHA256 == "" ||
-		!result.Certificate.Has(certs.OldClientsBreak) ||
-		!strings.Contains(result.CABundle.String(), plan.GeneratedCAName) {
+		!result.Certificate.Has(certs.OldClientsBreak) || !strings.Contains(result.CABundle.String(), plan.GeneratedCAName) {
 		t.Errorf("got %+v", result)
 	}
 	if strings.Contains(r.Out.String()+r.ErrOut.String(), "PRIVATE KEY") {
@@ -85,10 +80,7 @@ func TestUnsetOldClients(t *testing.T) {
 		change func(*iptlstest.World)
 		says   string // empty: no client breaks
 	}{
-		{
-			name: "names the CA that is no longer published", change: func(*iptlstest.World) {},
-			says: `trust "Company CA"`,
-		},
+		{name: "names the CA that is no longer published", change: func(*iptlstest.World) {}, says: `trust "Company CA"`},
 		{name: "is silent when the agent's CA was published as well", change: func(w *iptlstest.World) {
 			w.Cluster.Report(w.Proxy.URL(), append(w.CA.CertPEM(), w.Generated.CertPEM()...))
 		}},

@@ -74,10 +74,9 @@ func TestSetWaitsForAProxyThatItSwitchesOn(t *testing.T) {
 func TestSetPrintsTheAgentsFindings(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
-		name   string
-		report func(*configv1alpha1.CredentialIssuer)
-		says   string
-		not    string
+		name      string
+		report    func(*configv1alpha1.CredentialIssuer)
+		says, not string
 	}{
 		{
 			name: "tells findings, and not the sentence",

@@ -15,6 +15,7 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/iptlstest"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // began is when the Company CA's certificate was activated, and changed is when the next change happened.
@@ -55,14 +56,11 @@ func TestUsersOfEveryRevision(t *testing.T) {
 	t.Parallel()
 	at := changed.Format("2006-01-02 15:04:05Z")
 	for _, tt := range []struct {
-		name  string
-		world func(*testing.T, *iptlstest.World)
-		exit  int
-		state result.UsersState
-		code  string
-		says  string
-		next  string
-		lacks string
+		name                    string
+		world                   func(*testing.T, *iptlstest.World)
+		exit                    int
+		state                   result.UsersState
+		code, says, next, lacks string
 	}{
 		{
 			name: "are not affected", world: func(*testing.T, *iptlstest.World) {},
@@ -162,10 +160,7 @@ func TestUsersOfEveryRevision(t *testing.T) {
 			name: "are not affected by what nobody has used",
 			world: func(t *testing.T, w *iptlstest.World) {
 				t.Helper()
-				history, err := serving.Read(w.Cluster.Revisions.Data)
-				if err != nil {
-					t.Fatal(err)
-				}
+				history := must.Get(serving.Read(w.Cluster.Revisions.Data))(t)
 				for i := range history.Revisions {
 					history.Revisions[i].FirstUsed, history.Revisions[i].LastUsed = time.Time{}, time.Time{}
 				}
@@ -178,8 +173,7 @@ func TestUsersOfEveryRevision(t *testing.T) {
 			name: "are refused that use an endpoint which does not respond any more",
 			world: func(t *testing.T, w *iptlstest.World) {
 				t.Helper()
-				moved := strings.Replace(w.Cluster.Revisions.Data[serving.RevisionsKey], w.Proxy.URL(),
-					"https://127.0.0.1:1", 1)
+				moved := strings.Replace(w.Cluster.Revisions.Data[serving.RevisionsKey], w.Proxy.URL(), "https://127.0.0.1:1", 1)
 				w.Cluster.Revisions.Data[serving.RevisionsKey] = moved
 				w.RecordSince(t, changed)
 			},
@@ -188,11 +182,9 @@ func TestUsersOfEveryRevision(t *testing.T) {
 			next: "pinniped get kubeconfig",
 		},
 		{
-			name: "get no answer while the API server stands still",
-			world: func(_ *testing.T, w *iptlstest.World) {
-				w.Proxy.Answer(0)
-			},
-			exit: 5, state: result.UsersAllRefused, code: codeNoResponse, says: "no user gets a response (127.0.0.1:",
+			name:  "get no answer while the API server stands still",
+			world: func(_ *testing.T, w *iptlstest.World) { w.Proxy.Answer(0) },
+			exit:  5, state: result.UsersAllRefused, code: codeNoResponse, says: "no user gets a response (127.0.0.1:",
 			next: "kubectl get --raw=/readyz",
 		},
 		{
@@ -228,10 +220,7 @@ func TestUsersOfEveryRevision(t *testing.T) {
 				t.Helper()
 				before := statusOf(t, runStatus(t.Context(), w, asJSON)).Clients
 				renewed(t, w, iptlstest.Loopback())
-				history, err := serving.Read(w.Cluster.Revisions.Data)
-				if err != nil {
-					t.Fatal(err)
-				}
+				history := must.Get(serving.Read(w.Cluster.Revisions.Data))(t)
 				key, value := history.Find(before[0].ID).Retirement(time.Now())
 				w.Cluster.Revisions.Data[key] = value
 			},

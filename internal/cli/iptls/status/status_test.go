@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
@@ -27,6 +26,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 	"github.com/pinniped-toolkit/pinniped/test/iptlstest"
 	"github.com/pinniped-toolkit/pinniped/test/sessiontest"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/same"
 )
 
 // kubeconfigOf returns a kubeconfig for server, with a context for each CA bundle, named by its key.
@@ -76,17 +77,9 @@ func TestStatus(t *testing.T) {
 		t.Parallel()
 		w := iptlstest.New(t)
 		r := runStatus(t.Context(), w, nil)
-		r.Check(
-			t,
-			0,
-			"credentialissuer/pinniped-concierge-config: in effect",
-			"a certificate that the agent generates",
-			"renewed by:  the agent itself",
-			w.Proxy.URL(),
-			"89 days left (99%)",
-			"as expected",
-			"(current)    mine      ✓ works",
-		)
+		r.Check(t, 0, "credentialissuer/pinniped-concierge-config: in effect", "a certificate that the agent generates",
+			"renewed by:  the agent itself", w.Proxy.URL(), "89 days left (99%)", "as expected",
+			"(current)    mine      ✓ works")
 		if strings.Contains(r.Out.String(), "▕") || strings.Contains(r.Out.String(), "\x1b") {
 			t.Errorf("drawn although this is no terminal:\n%s", r.Out.String())
 		}
@@ -108,10 +101,8 @@ func TestStatus(t *testing.T) {
 		result := statusOf(t, runStatus(t.Context(), w, asJSON))
 		leaf, _ := certs.ParseBundle(w.Pair.CertPEM)
 		if !result.InEffect || result.Certificate.SHA256 != certs.Fingerprint(leaf[0].Raw) ||
-			result.Certificate.Source != "secret" ||
-			len(result.Addresses) != 1 ||
-			result.Addresses[0].SHA256 != result.Certificate.SHA256 ||
-			!result.RenewedBy.RenewalTime.Equal(next) {
+			result.Certificate.Source != "secret" || len(result.Addresses) != 1 ||
+			result.Addresses[0].SHA256 != result.Certificate.SHA256 || !result.RenewedBy.RenewalTime.Equal(next) {
 			t.Errorf("got %+v", result)
 		}
 		w.Cluster.CertManager.Ready, w.Cluster.CertManager.Message = false, "the order failed"
@@ -125,11 +116,8 @@ func TestStatus(t *testing.T) {
 		t.Parallel()
 		w := iptlstest.New(t)
 		runSet(t.Context(), w, func(o *change.SetOptions) { o.Flags.Wait = false }).Check(t, 0)
-		runStatus(
-			t.Context(),
-			w,
-			nil,
-		).Check(t, 5, "not in effect", "still publishes another CA bundle", "presents another certificate",
+		r := runStatus(t.Context(), w, nil)
+		r.Check(t, 5, "not in effect", "still publishes another CA bundle", "presents another certificate",
 			"✗ will break: it trusts", "run: pinniped ip-tls check\n")
 	})
 	t.Run("of an endpoint that does not respond", func(t *testing.T) {
@@ -137,14 +125,8 @@ func TestStatus(t *testing.T) {
 		w := iptlstest.New(t)
 		w.Cluster.Issuer.Spec.ImpersonationProxy.ExternalEndpoint = "127.0.0.1:1"
 		w.Cluster.Report("https://127.0.0.1:1", w.Generated.CertPEM())
-		runStatus(
-			t.Context(),
-			w,
-			nil,
-		).Check(
-			t, 5, "127.0.0.1:1 cannot be checked", "127.0.0.1:1   (none)     -       ✗ EndpointUnreachable",
-			"connection refused",
-		)
+		runStatus(t.Context(), w, nil).Check(t, 5, "127.0.0.1:1 cannot be checked",
+			"127.0.0.1:1   (none)     -       ✗ EndpointUnreachable", "connection refused")
 	})
 	t.Run("of an agent that reports an error", func(t *testing.T) {
 		t.Parallel()
@@ -175,11 +157,8 @@ func TestStatus(t *testing.T) {
 			Source: configv1alpha1.ServingCertificateGenerated, Replicas: 3, ServingReplicas: 2,
 			OtherReplicas: []configv1alpha1.OtherReplica{{Name: "agent-x", Message: "KeyMismatch: no"}},
 		}
-		runStatus(
-			t.Context(),
-			w,
-			nil,
-		).Check(t, 5, "2 of 3 replicas", "replicas:    2 of 3 serve this certificate", "✗ agent-x: KeyMismatch: no")
+		r := runStatus(t.Context(), w, nil)
+		r.Check(t, 5, "2 of 3 replicas", "replicas:    2 of 3 serve this certificate", "✗ agent-x: KeyMismatch: no")
 	})
 	t.Run("of replicas that serve the last known good certificate", func(t *testing.T) {
 		t.Parallel()
@@ -200,16 +179,10 @@ func TestStatus(t *testing.T) {
 		w.Obey(t)
 		runSet(t.Context(), w, nil).Check(t, 0)
 		w.Cluster.ReadErr = &discovery.ForbiddenError{Verb: "get", Name: "proxy-tls"}
-		runStatus(
-			t.Context(),
-			w,
-			nil,
-		).Check(t, 8, "in effect", "not known:\n", "the certificate in Secret \"pinniped-concierge/proxy-tls\", and who "+
+		r := runStatus(t.Context(), w, nil)
+		r.Check(t, 8, "in effect", "not known:\n", "the certificate in Secret \"pinniped-concierge/proxy-tls\", and who "+
 			"renews it: not permitted to get")
-		if result := statusOf(
-			t,
-			runStatus(t.Context(), w, asJSON),
-		); result.Certificate == nil ||
+		if result := statusOf(t, runStatus(t.Context(), w, asJSON)); result.Certificate == nil ||
 			result.Certificate.Source != "endpoint" {
 			t.Errorf("what is presented is not shown: %+v", result.Certificate)
 		}
@@ -237,9 +210,7 @@ func TestStatusKubeconfigs(t *testing.T) {
 	old, next := iptlstest.NewCA(t, "Old CA"), iptlstest.NewCA(t, "Next CA")
 	bundle := append(append([]byte{}, w.CA.CertPEM()...), next.CertPEM()...)
 	path := filepath.Join(t.TempDir(), "ca.pem")
-	if err := os.WriteFile(path, bundle, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(path, bundle, 0o600))
 	runSet(t.Context(), w, func(o *change.SetOptions) { o.Certificate.CABundle = path }, "ca-bundle").Check(t, 0)
 
 	dir := t.TempDir()
@@ -272,25 +243,16 @@ func TestStatusKubeconfigs(t *testing.T) {
 			Command:         "/does/not/run",
 			InteractiveMode: "Never",
 			Args: []string{
-				"login",
-				"static",
-				"--concierge-endpoint=" + w.Proxy.URL(),
+				"login", "static", "--concierge-endpoint=" + w.Proxy.URL(),
 				"--concierge-ca-bundle-data=" + base64.StdEncoding.EncodeToString(old.CertPEM()),
 			},
 		},
 	}
 	for _, sub := range []string{"a.yaml", filepath.Join("deeper", "b.yaml")} {
-		if err := clientcmd.WriteToFile(*config, filepath.Join(dir, sub)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, clientcmd.WriteToFile(*config, filepath.Join(dir, sub)))
 	}
-	if err := os.WriteFile(filepath.Join(dir, "notes.txt"), []byte("not a kubeconfig: {"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	at, err := url.Parse(w.Proxy.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(dir, "notes.txt"), []byte("not a kubeconfig: {"), 0o600))
+	at := must.Get(url.Parse(w.Proxy.URL()))(t)
 	w.Cluster.Issuer.Status.ServingCertificate = &configv1alpha1.ServingCertificateStatus{
 		DNSNames: []string{"proxy.example.com"},
 	}
@@ -301,27 +263,13 @@ func TestStatusKubeconfigs(t *testing.T) {
 		CertificateAuthorityData: old.CertPEM(),
 	}
 	other.Contexts["name"] = &clientcmdapi.Context{Cluster: "name"}
-	if err := clientcmd.WriteToFile(*other, filepath.Join(more, "other-name")); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(
-		filepath.Join(more, "damaged"),
-		[]byte("<<<<<<< HEAD\nclusters: []\nusers: []\n"),
-		0o600,
-	); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, clientcmd.WriteToFile(*other, filepath.Join(more, "other-name")))
+	must.Do(t, os.WriteFile(filepath.Join(more, "damaged"), []byte("<<<<<<< HEAD\nclusters: []\nusers: []\n"), 0o600))
 	found := map[string]result.FileOutcome{}
 	runStatus(t.Context(), w, func(o *Options) { o.KubeconfigsFrom = []string{more} }).
 		Check(t, 8, "1 of 2 kubeconfigs are broken or will break, and 1 cannot be read")
 	unread := t.TempDir()
-	if err := os.WriteFile(
-		filepath.Join(unread, "damaged"),
-		[]byte("<<<<<<< A\nclusters: []\nusers: []\n"),
-		0o600,
-	); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(unread, "damaged"), []byte("<<<<<<< A\nclusters: []\nusers: []\n"), 0o600))
 	runStatus(t.Context(), w, func(o *Options) { o.KubeconfigsFrom = []string{unread} }).
 		Check(t, 8, "1 of 1 kubeconfigs cannot be read")
 	for _, one := range statusOf(
@@ -329,9 +277,8 @@ func TestStatusKubeconfigs(t *testing.T) {
 	).Kubeconfigs {
 		found[filepath.Base(one.Path)] = one.Outcome
 	}
-	if diff := cmp.Diff(map[string]result.FileOutcome{"other-name": "broken", "damaged": "notKnown"}, found); diff != "" {
-		t.Errorf("another name of the proxy, and a file that cannot be read (-want +got):\n%s", diff)
-	}
+	same.Values(t, "another name of the proxy, and a file that cannot be read",
+		map[string]result.FileOutcome{"other-name": "broken", "damaged": "notKnown"}, found)
 
 	r := runStatus(t.Context(), w, func(o *Options) { o.Session.Output, o.KubeconfigsFrom = "json", []string{dir} })
 	r.Check(t, 8, "2 of 2 kubeconfigs are broken or will break")
@@ -344,17 +291,13 @@ func TestStatusKubeconfigs(t *testing.T) {
 		"1-same": "works", "2-part": "outdated", "3-more": "outdated", "4-old": "broken", "5-none": "broken",
 		"6-insecure": "works", "8-plugin": "broken", "8-script": "notKnown", "9-file": "broken",
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("verdicts (-want +got):\n%s", diff)
-	}
+	same.Values(t, "verdicts", want, got)
 	if first := status.Kubeconfigs[0]; first.Path != filepath.Join(dir, "a.yaml") || first.Outcome != "broken" {
 		t.Errorf("the file is %+v", first)
 	}
+	const unknown = "2 contexts in the kubeconfigs, because they use other endpoints"
 	if len(status.Kubeconfigs) != 2 || len(status.Kubeconfigs[1].Entries) != len(want) ||
-		!strings.Contains(
-			strings.Join(status.NotKnown, "\n"),
-			"2 contexts in the kubeconfigs, because they use other endpoints",
-		) {
+		!strings.Contains(strings.Join(status.NotKnown, "\n"), unknown) {
 		t.Errorf("%d files, not known %q", len(status.Kubeconfigs), status.NotKnown)
 	}
 	for name, says := range map[string]string{
@@ -398,23 +341,13 @@ func TestValidity(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			c := &result.CertificateStatus{NotBefore: at.Add(tt.from), NotAfter: at.Add(tt.to)}
-			want := fmt.Sprintf(
-				"%s to %s  %s, %s",
-				c.NotBefore.Format(time.RFC3339),
-				c.NotAfter.Format(time.RFC3339),
-				tt.bar,
-				tt.remains,
-			)
+			want := fmt.Sprintf("%s to %s  %s, %s", c.NotBefore.Format(time.RFC3339), c.NotAfter.Format(time.RFC3339), tt.bar,
+				tt.remains)
 			if got := (&Options{Terminal: true}).validity(c, at); got != want {
 				t.Errorf("got  %s\nwant %s", got, want)
 			}
-			if got := (&Options{Terminal: true, Style: ui.Style{Colour: true}}).validity(
-				c,
-				at,
-			); !strings.Contains(
-				got,
-				"\x1b[",
-			) {
+			coloured := Options{Terminal: true, Style: ui.Style{Colour: true}}
+			if got := coloured.validity(c, at); !strings.Contains(got, "\x1b[") {
 				t.Errorf("without colour: %q", got)
 			}
 		})

@@ -17,6 +17,7 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/iptlstest"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // inService configures the Secret and serves it.
@@ -42,16 +43,13 @@ func lastKnownGood(w *iptlstest.World, code, message string) {
 func TestUsers(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
-		name     string
-		world    func(*testing.T, *iptlstest.World)
-		adapt    func(*Options)
-		exit     int
-		state    result.UsersState
-		code     string
-		says     string
-		next     string
-		hint     string
-		problems []string // codes
+		name                   string
+		world                  func(*testing.T, *iptlstest.World)
+		adapt                  func(*Options)
+		exit                   int
+		state                  result.UsersState
+		code, says, next, hint string
+		problems               []string // codes
 	}{
 		{
 			name: "are not affected while all is well", state: result.UsersNotAffected,
@@ -61,10 +59,7 @@ func TestUsers(t *testing.T) {
 			name: "are all refused when the certificate has expired, which is told once", exit: 5,
 			world: func(t *testing.T, w *iptlstest.World) {
 				t.Helper()
-				pair, err := w.CA.IssueServing(iptlstest.Loopback(), time.Now().Add(-2*time.Hour), time.Hour)
-				if err != nil {
-					t.Fatal(err)
-				}
+				pair := must.Get(w.CA.IssueServing(iptlstest.Loopback(), time.Now().Add(-2*time.Hour), time.Hour))(t)
 				inService(t, w)
 				w.Cluster.TLSSecret.Data["tls.crt"], w.Cluster.TLSSecret.Data["tls.key"] = pair.CertPEM, pair.KeyPEM
 				w.Proxy.Serve(t, pair)
@@ -172,10 +167,7 @@ func TestUsers(t *testing.T) {
 			state: result.UsersAllRefused, code: "Expired", says: "all refused since 20",
 			world: func(t *testing.T, w *iptlstest.World) {
 				t.Helper()
-				pair, err := w.CA.IssueServing(iptlstest.Loopback(), time.Now().Add(-2*time.Hour), time.Hour)
-				if err != nil {
-					t.Fatal(err)
-				}
+				pair := must.Get(w.CA.IssueServing(iptlstest.Loopback(), time.Now().Add(-2*time.Hour), time.Hour))(t)
 				w.Proxy.Serve(t, pair)
 				w.Cluster.NamespaceErr = discovery.ErrPluginFailed
 			},

@@ -17,15 +17,12 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 func newCA(t *testing.T, name string) *certs.CA {
 	t.Helper()
-	ca, err := certs.NewCA(name, time.Now(), time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return ca
+	return must.Get(certs.NewCA(name, time.Now(), time.Hour))(t)
 }
 
 func newStore(t *testing.T, signer func() []byte) *Store {
@@ -124,15 +121,8 @@ func TestVerifyCaches(t *testing.T) {
 	signer := newCA(t, "signer")
 	trusted := NewStore(signer.CertPEM, corev1client.New(nil), clk).Current()
 	presented := func(ca *certs.CA, begins time.Time) []*x509.Certificate {
-		pair, err := ca.IssueClient(certs.ClientIdentity{Username: "jane"}, begins, time.Hour)
-		if err != nil {
-			t.Fatal(err)
-		}
-		certificates, err := cert.ParseCertsPEM(pair.CertPEM)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return certificates
+		pair := must.Get(ca.IssueClient(certs.ClientIdentity{Username: "jane"}, begins, time.Hour))(t)
+		return must.Get(cert.ParseCertsPEM(pair.CertPEM))(t)
 	}
 	early := presented(signer, clk.Now().Add(10*time.Minute))
 	clk.SetTime(early[0].NotBefore.Add(-30 * time.Second)) // certificates are valid slightly before they are requested
