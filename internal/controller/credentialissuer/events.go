@@ -79,7 +79,7 @@ func (r *Reconciler) announceTransition(
 	if before != "" && before != sha256 {
 		outcome := "the certificate is no longer configured"
 		if served != nil && served.SHA256 == before {
-			outcome = "the certificate is now served, and its trust bundle is now the only one published"
+			outcome = "the certificate is served, and its trust bundle is the only one published"
 		}
 		r.lastAnnounced.ended = before
 		r.Events.Event(issuer, corev1.EventTypeNormal, reasonTransitionEnded,
